@@ -117,8 +117,7 @@ fs::path hub_directory(const fs::path& name, HubKind what, const std::string& re
 }
 
 std::string hub_directory_hint(const fs::path& name, HubKind what) {
-  std::error_code ignored;
-  if (!may_be_on_hub(name.string()) || fs::is_directory(*name.begin(), ignored)) return "";
+  if (!may_be_on_hub(name.string())) return "";
   const std::string kind = what == HubKind::model ? "" : " --repo-type dataset";
   return "heddle downloads nothing: run `hf download " + name.string() + kind +
          "` to download it to the hub's cache (" + cached(name.string(), what).string() +

@@ -1,8 +1,8 @@
 """heddle: trains large language models in parallel.
 
-``heddle.check``, ``heddle.plan`` and ``heddle.train`` run recipes with the `heddle` program. ``heddle.init``, ``heddle.fully_shard`` and
-the functions below them put heddle's strategies into a PyTorch trainer: the model, the loop and the optimizer stay
-yours. See docs/embedding-in-python.md.
+``heddle.check``, ``heddle.plan`` and ``heddle.train`` run recipes with the `heddle` program. ``heddle.init``,
+``heddle.fully_shard`` and the functions below them put heddle's strategies into a PyTorch trainer: the model, the loop
+and the optimizer stay yours. See docs/embedding-in-python.md.
 """
 from __future__ import annotations
 
