@@ -175,12 +175,15 @@ at::Tensor Hosted::parameter(const std::string& name) const {
   return *parameters_.at(name);
 }
 
-// Begins a forward. Resets the flag of a backward that threw.
+// Begins a forward. Resets the state of a backward that threw.
 void Hosted::begin(bool training) {
   const OneCall one(busy_, "heddle.fully_shard");
-  in_backward_ = false;
+  if (in_backward_.exchange(false)) earlier_.clear();
   if (training) reduced_ = false;
+  const bool sets_aside = training && std::exchange(aside_due_, false);
+  if (sets_aside) set_gradients_aside();
   stage().begin_forward(Batch());
+  if (sets_aside) exchange_earlier_gradients();
 }
 
 void Hosted::before(size_t unit) {
@@ -238,7 +241,7 @@ void Hosted::begin_backward() {
     throw Error(ErrorCode::usage, "heddle.fully_shard",
                 "this is a further backward after the one that has reduced the gradients of its step",
                 "run all backwards of a step but the last within model.no_sync()");
-  if (accumulates) set_gradients_aside();
+  if (accumulates && shows_earlier_) exchange_earlier_gradients();
   in_backward_ = true;
   reduces_ = accumulates && synchronizes_;
   if (reduces_) stage().expect_last_backward();
@@ -247,24 +250,28 @@ void Hosted::begin_backward() {
       [self = shared_from_this(), &engine] { engine.queue_callback([self] { self->end_backward(); }); });
 }
 
-// Gradients of an earlier step that the optimizer has not reset: this step's are added to them. Between the
-// forward and this moment a loop may still reset them.
+// Takes the gradients of an earlier step before the stage begins another one and reuses their memory.
 void Hosted::set_gradients_aside() {
-  if (!aside_due_) return;
-  aside_due_ = false;
   earlier_.clear();
   const at::NoGradGuard no_gradients;
-  for (Shard* shard : shards_) {
-    at::Tensor& gradient = shard->tensor.mutable_grad();
-    if (!gradient.defined()) continue;
-    earlier_.emplace_back(shard, gradient.clone());
-    gradient.reset();
-  }
+  for (Shard* shard : shards_)
+    if (at::Tensor gradient = std::exchange(shard->tensor.mutable_grad(), at::Tensor()); gradient.defined())
+      earlier_.emplace_back(shard, gradient.clone());
 }
 
+// Between the forward and the backward, parameters have the earlier gradients, so that the optimizer may
+// still reset them, and `earlier_` has the gradients that the stage opened. In the backward it is the other
+// way round.
+void Hosted::exchange_earlier_gradients() {
+  for (auto& [shard, gradient] : earlier_) std::swap(shard->tensor.mutable_grad(), gradient);
+  shows_earlier_ = !shows_earlier_;
+}
+
+// Adds the earlier gradients that were not reset.
 void Hosted::add_earlier_gradients() {
   const at::NoGradGuard no_gradients;
   for (auto& [shard, earlier] : std::exchange(earlier_, {})) {
+    if (!earlier.defined()) continue;
     at::Tensor& gradient = shard->tensor.mutable_grad();
     if (gradient.defined())
       gradient.add_(earlier);

@@ -94,6 +94,7 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   bool accumulates() const;
   void begin_backward();
   void set_gradients_aside();
+  void exchange_earlier_gradients();
   void add_earlier_gradients();
   void end_backward();
   std::vector<checkpoint::Part> parts_of(const std::vector<State>& states);
@@ -114,8 +115,9 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   std::atomic<bool> busy_ = false;  // a call is under way
   std::atomic<bool> in_backward_ = false;
   bool reduces_ = false;
-  bool reduced_ = false;    // the last step is over, and no forward has begun another
-  bool aside_due_ = false;  // gradients of the last step were not set aside
+  bool reduced_ = false;        // the last step is over, and no forward has begun another
+  bool aside_due_ = false;      // gradients of the last step were not set aside
+  bool shows_earlier_ = false;  // parameters have the gradients of earlier steps
   int64_t saves_ = 0;
 };
 
