@@ -34,8 +34,8 @@ std::vector<int> world_sizes(const CheckCommand& command) {
   return {static_cast<int>(size)};
 }
 
-// Whether the file has a section of a recipe; otherwise only the engine's sections are checked. An empty file is a run
-// without a model.
+// Whether the file has a section of a recipe; otherwise only the engine's sections are checked. An empty file
+// is a run without a model.
 bool is_run(const Node& whole) {
   if (whole.entries().empty()) return true;
   for (const auto& [key, value] : whole.entries())

@@ -14,9 +14,10 @@ const ConfigSchema<StepSection>& step_schema() {
                  "Number of samples per optimizer step, over all ranks.", positive("", kLargestSize))
           .field("local_batch_size", &S::local_batch_size, "Number of samples per microbatch on one rank.",
                  positive("", kLargestSize))
-          .field("num_epochs", &S::num_epochs,
-                 "Number of passes over the data. null: as many as max_steps needs.",
-                 positive("or None if max_steps is provided"))
+          .field(
+              "num_epochs", &S::num_epochs,
+              "Number of passes over the data. null: as many as max_steps needs, or 10 if that is null too.",
+              positive("or None if max_steps is provided"))
           .field("max_steps", &S::max_steps, "Maximum number of optimizer steps. null: all epochs.",
                  positive())
           .field("ckpt_every_steps", &S::ckpt_every_steps,

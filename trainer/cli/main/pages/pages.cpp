@@ -110,7 +110,7 @@ constexpr std::array<ManualRow, 5> kStatus = {{
     {"143", "A run was stopped with SIGTERM after it saved."},
 }};
 
-constexpr std::array<ManualRow, 11> kEnvironment = {{
+constexpr std::array<ManualRow, 12> kEnvironment = {{
     {"HEDDLE_TORCH", "Directory of an installed torch 2.11.0 package whose LibTorch is used."},
     {"HEDDLE_PLUGIN_PATH",
      "Directories to search for plugins, separated by colons, before the directory next to the program."},
@@ -133,6 +133,7 @@ constexpr std::array<ManualRow, 11> kEnvironment = {{
     {"RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
      "Environment of a rank, as torchrun sets it; the variables of Slurm and Open MPI are read too."},
     {"HF_HOME, HF_HUB_CACHE", "Hugging Face cache that is searched for hub names."},
+    {"HEDDLE_PLACES", "File with a line `NAME PATH` for each hub name that is read from a local path."},
 }};
 
 constexpr std::array<ManualRow, 4> kFiles = {{
