@@ -142,7 +142,7 @@ TEST_F(DatasetLayoutRefusal, NamesWhatIsWrongWithTheCard) {
   add("train.jsonl");
   add("a-b-00000-of-00001.jsonl");
   const std::string begin = "---\nconfigs:\n- config_name: default\n  ",
-                    hint = "\n  hint: Correct the card, or name";
+                    hint = "\n  hint: Correct the card, or list";
   const auto expect = [&](const std::string& card, const std::string& what) {
     add("README.md", card);
     EXPECT_THAT(refusal(), HasSubstr(what)) << card;

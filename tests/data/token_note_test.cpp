@@ -131,12 +131,12 @@ TEST_F(NotedFiles, HaveOneTokenizerPerSet) {
   EXPECT_EQ(refusal({"plain.bin", "a.bin", "c.bin"}),
             "error[config] run.yaml:4 dataset.file_pattern: the files have different tokenizers: " +
                 (scratch_ / "a.bin").string() +
-                " contains tokens of the tokenizer words (checksum 01), and " +
+                " contains tokens of the tokenizer words (checksum 01), but " +
                 (scratch_ / "c.bin").string() + " contains tokens of the tokenizer others (checksum 03)\n" +
                 "  hint: make all files with one tokenizer: heddle data --tokenizer");
   EXPECT_THAT(refusal({"a.bin", "bytes.bin"}),
               HasSubstr((scratch_ / "a.bin").string() +
-                        " contains tokens of the tokenizer words (checksum 01), and " +
+                        " contains tokens of the tokenizer words (checksum 01), but " +
                         (scratch_ / "bytes.bin").string() + " contains bytes of text"));
 }
 

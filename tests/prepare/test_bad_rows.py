@@ -200,7 +200,7 @@ class Words(Prepared):
         for value, what in ((7, "context is int, not a string"), ({}, "context is dict, not a string")):
             self.assertEqual(self.what("columns", {"ctx": value, "ask": "q", "say": "a"}), what)
         part = {"messages": [{"role": "user", "content": [{"type": "text", "text": None}]}, {"role": "assistant", "content": "x"}]}
-        self.assertEqual(self.what("chat", part, **CHATML), "the text of a part of a message's content is NoneType, not a string")
+        self.assertEqual(self.what("chat", part, **CHATML), "the text of a message's content part is NoneType, not a string")
         self.assertEqual(self.what("chat", {"messages": ["x"]}, **CHATML), "Each message must be a dict, got str")
         self.assertIn("an item of `messages` must be an object, got str", self.what("agent", {"messages": ["x"]}, **CHATML))
         self.assertIn("a turn of `conversations` must be an object, got str",
@@ -247,7 +247,7 @@ class Counted(Prepared):
             with self.assertRaises(Fault) as caught:
                 self.run_job(job)
             self.assertEqual([caught.exception.what, caught.exception.where, caught.exception.hint],
-                             ["has 3 rows with the other files of its split, and the data set's card says 4",
+                             ["has 3 rows with the other files of its split, but the data set's card says 4",
                               self.path("rows.jsonl"), "Correct num_examples in the card, or list the data files instead."])
 
 

@@ -81,7 +81,7 @@ TEST(LinesFile, SaysThatADiskIsFull) {
   EXPECT_THAT(tests::thrown_by([&] { full.append("line"); }),
               ::testing::AllOf(
                   HasSubstr("error[io]"),
-                  HasSubstr("/dev/full: cannot be written: No space left on device\n  hint: make room")));
+                  HasSubstr("/dev/full: cannot be written: No space left on device\n  hint: free disk space")));
 }
 
 TEST(LinesFile, SaysThatItCannotBeOpened) {

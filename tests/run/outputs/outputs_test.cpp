@@ -57,8 +57,9 @@ TEST(Outputs, RefuseToReplaceAUsersFileInTheCheckpointDirectory) {
     EXPECT_EQ(text_in(file), kMine);
     fs::remove(file);
     fs::create_directories(file / "mine");
+    const std::string place = "error[config] checkpoint.checkpoint_dir: FOLDER/run/" + name;
     EXPECT_THAT(run.refusal(),
-                StartsWith("error[config] checkpoint.checkpoint_dir: FOLDER/run/" + name + " is "));
+                ::testing::AnyOf(StartsWith(place + " is "), StartsWith(place + " exists and contains no ")));
     fs::remove_all(file);
   }
   EXPECT_EQ(run.refusal(), "no error");
