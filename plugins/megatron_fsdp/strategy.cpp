@@ -28,7 +28,7 @@ void warn(const Config& config, const DeviceMesh& mesh) {
   if (mesh.rendezvous().rank() != 0) return;
   if (config.zero_dp_strategy != 3)
     mesh.log().warning("megatron_fsdp", "zero_dp_strategy is " + std::to_string(config.zero_dp_strategy) +
-                                            " , not 3: every rank holds whole parameters");
+                                            ", not 3: every rank holds whole parameters");
 }
 
 }  // namespace

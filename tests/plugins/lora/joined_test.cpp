@@ -102,7 +102,7 @@ TEST(LoraMatching, FallsBackToTheNamesOfParts) {
   EXPECT_THAT(
       some.warnings,
       ElementsAre(HasSubstr("cannot read them: 'model.layers.0.mlp.gate_proj' "
-                            "is a part of 'model.layers.0.mlp.gate_up_proj.weight' in the model's files")));
+                            "is part of 'model.layers.0.mlp.gate_up_proj.weight' in the model's files")));
 }
 
 }  // namespace

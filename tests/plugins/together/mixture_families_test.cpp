@@ -132,7 +132,7 @@ const RefusedConfig kRefusals[] = {
     {"hy_width", "hy_v3", kSmall + "moe_intermediate_size: 8, expert_hidden_dim: 6",
      "expert_hidden_dim 6 and moe_intermediate_size 8 are two names of one width"},
     {"hy_dense", "hy_v3", kSmall + "first_k_dense_replace: 1, mlp_layer_types: [sparse, sparse]",
-     "mlp_layer_types and first_k_dense_replace 1 name other layers with experts"},
+     "mlp_layer_types and first_k_dense_replace 1 disagree on the layers with experts"},
     {"hy_words", "hy_v3", kSmall + "mlp_layer_types: [dense, moe]",
      "mlp_layer_types: expected dense or sparse, got 'moe'"},
     {"hy_count", "hy_v3", kSmall + "mlp_layer_types: [dense]", "mlp_layer_types has 1 words for 2 layers"},

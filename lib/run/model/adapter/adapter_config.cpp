@@ -168,8 +168,8 @@ class AdapterReader {
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why,
                            const std::string& hint = kMerge) const {
-    throw Error(ErrorCode::not_built, file_, key + " is " + text::excerpt(json_.at(key).dump()) + "; " + why,
-                hint);
+    throw Error(ErrorCode::not_built, file_,
+                key + " is " + text::excerpt(json_.at(key).dump()) + ", but " + why, hint);
   }
   [[noreturn]] void wrong(const std::string& key, const std::string& expected) const {
     throw Error(ErrorCode::input, file_,
