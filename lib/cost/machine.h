@@ -37,6 +37,13 @@ struct MachineFile {
   double efficiency(c10::ScalarType dtype) const;
 };
 
+// So many ranks of one kind, in the order of the ranks.
+struct MachinePart {
+  MachineFile machine;
+  int64_t ranks = 0;
+};
+using Machines = std::vector<MachinePart>;
+
 // Reads a file of a machine. Throws Error{config} for a wrong key or value, Error{input} for a missing file.
 MachineFile read_machine(const std::filesystem::path& file);
 

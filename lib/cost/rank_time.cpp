@@ -35,6 +35,7 @@ class Replay {
 
   RankTime run() {
     double schedule_end = 0;
+    if (with_timeline_) collect_changes();
     for (const auto& [moment, event] : events()) {
       switch (event.kind) {
         case Event::work:
@@ -49,6 +50,7 @@ class Replay {
         case Event::begin_action:
           begins_[event.place] = device_;
           waited_ = {};
+          worked_ = {};
           break;
         case Event::end_action:
           end_action(event.place);
@@ -90,14 +92,19 @@ class Replay {
   void work(const OperatorCall& call) {
     host_ += machine_.launch_seconds;
     const double begin = std::max(host_, device_);
-    if (host_ > device_) out_.launches += host_ - device_;
+    if (host_ > device_) add_work(kHost, host_ - device_);
     double seconds = operator_seconds(call, machine_) + machine_.kernel_seconds;
     const double beside = std::clamp(communicating_until_ - begin, 0.0, seconds);
     seconds += beside * machine_.collective_interference;
     device_ = begin + seconds;
-    out_.compute += seconds;
-    out_.by_operator[call.name] += seconds;
-    note("compute", call.name, begin, device_);
+    add_work(kind_of(call), seconds);
+    note("compute", call.name, kind_of(call), begin, device_);
+    if (with_timeline_) note_memory(call.moment);
+  }
+
+  void add_work(const char* kind, double seconds) {
+    out_.by_kind[kind] += seconds;
+    worked_[kind] += seconds;
   }
 
   void post(size_t place) {
@@ -117,7 +124,7 @@ class Replay {
     }
     ends_[place] = begin + seconds;
     out_.traffic[entry.group] += seconds;
-    note(entry.group, mesh::name_of(entry.operation), begin, ends_[place]);
+    note(entry.group, mesh::name_of(entry.operation), "collectives", begin, ends_[place]);
   }
 
   void wait(size_t place) {
@@ -131,22 +138,43 @@ class Replay {
   void end_action(size_t place) {
     const RanAction& ran = step_.recording.actions[place];
     if (schedule::computes(ran.action.kind))
-      out_.actions.push_back({ran.action, ran.call, begins_[place], device_, waited_});
+      out_.actions.push_back({ran.action, ran.call, begins_[place], device_, waited_, worked_});
   }
 
-  void note(const std::string& stream, const char* name, double begin, double end) {
-    if (with_timeline_) out_.timeline.push_back({stream, name, begin, end});
+  void note(const std::string& stream, const char* name, const char* kind, double begin, double end) {
+    if (with_timeline_) out_.timeline.push_back({stream, name, kind, begin, end});
+  }
+
+  void note_memory(int64_t moment) {
+    int64_t most = alive_;
+    for (; next_change_ < changes_.size() && changes_[next_change_].first <= moment; ++next_change_) {
+      alive_ += changes_[next_change_].second;
+      most = std::max(most, alive_);
+    }
+    out_.memory.push_back({device_, most});
+  }
+
+  // Moments and bytes, in the order of the moments.
+  void collect_changes() {
+    for (const Allocation& one : step_.computed.allocations) {
+      changes_.emplace_back(one.begin, one.bytes);
+      if (one.end != Allocation::kAlive) changes_.emplace_back(one.end, -one.bytes);
+    }
+    std::sort(changes_.begin(), changes_.end());
   }
 
   const engine::DryStep& step_;
   const MachineFile& machine_;
   const bool with_timeline_;
   std::map<std::string, GroupPlace> places_;
-  std::map<std::string, double> streams_;  // when each is free
-  std::array<double, 2> links_{};          // within the node, between nodes: when they are free
-  std::vector<double> ends_, begins_;      // of collectives; of actions
-  std::map<std::string, double> waited_;   // in the action that runs
+  std::map<std::string, double> streams_;          // when each is free
+  std::array<double, 2> links_{};                  // within the node, between nodes: when they are free
+  std::vector<double> ends_, begins_;              // of collectives; of actions
+  std::map<std::string, double> waited_, worked_;  // in the action that runs
   double host_ = 0, device_ = 0, communicating_until_ = 0;
+  std::vector<std::pair<int64_t, int64_t>> changes_;  // of memory
+  size_t next_change_ = 0;
+  int64_t alive_ = 0;
   RankTime out_;
 };
 

@@ -9,6 +9,7 @@
 #include "lib/cost/machine.h"
 #include "lib/cost/rank_size.h"
 #include "lib/cost/step_time.h"
+#include "lib/cost/timeline.h"
 
 namespace heddle {
 
@@ -20,7 +21,7 @@ struct GroupTraffic {
   double bytes = 0;
 };
 
-// Of the rank of the pipeline stage that holds most memory; `time` is of the whole step.
+// Of the rank of the pipeline stage that fills most of its device's memory; `time` is of the whole step.
 struct StepCost {
   std::string device;        // "H100", or "cpu"
   double device_memory = 0;  // bytes; 0: not known
@@ -36,9 +37,12 @@ struct StepCost {
   double seconds = 0;
   std::vector<GroupTraffic> traffic;
   StepTime time;
-  double tokens = 0;  // of a step, on all ranks
+  std::vector<double> stage_seconds;    // of a microbatch on each stage of a pipeline, forward and backward
+  std::vector<RankTimeline> timelines;  // of each kind of stage, where they were asked for
+  double tokens = 0;                    // of a step, on all ranks
 
   bool fits() const { return device_memory == 0 || peak <= device_memory; }
+  double filled() const { return device_memory == 0 ? peak : peak / device_memory; }
 };
 
 // How much of a step is recorded. The rest of its time is taken from the passes and microbatches that were;
@@ -46,12 +50,14 @@ struct StepCost {
 struct Recorded {
   int64_t passes = std::numeric_limits<int64_t>::max();
   bool all_microbatches = true;  // false: as many as keep as many alive as all would
+  bool with_timelines = false;
 };
 
 // One step of a rank of each kind of pipeline stage on meta tensors (engine::dry_step), with rows of
-// `row_length` tokens. Throws what the step throws.
+// `row_length` tokens. Where the ranks are on machines of several kinds, the stages of a pipeline take the
+// time of their own machine, and other ranks wait for the slowest. Throws what the step throws.
 StepCost step_cost(const StepPlan& plan, PluginRegistry& plugins, int64_t row_length,
-                   const MachineFile& machine, const Recorded& recorded = {});
+                   const Machines& machines, const Recorded& recorded = {});
 
 std::string to_text(const StepCost& cost);
 std::string to_json(const StepCost& cost);

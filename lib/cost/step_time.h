@@ -5,8 +5,11 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "heddle/schedule/schedule.h"
+#include "heddle/schedule/simulate.h"
 #include "lib/cost/rank_time.h"
 
 namespace heddle {
@@ -14,11 +17,12 @@ namespace heddle {
 struct StepTime {
   double seconds = 0;
   // Parts of `seconds`, of the rank that is busy longest.
-  double compute = 0;
-  double launches = 0;  // the device waits for the host
-  double bubble = 0;    // of the pipeline
+  double bubble = 0;                      // of the pipeline
+  std::map<std::string, double> by_kind;  // work as in kind_of(), and kHost
   // The device waits for collectives, by group; "update": what follows the schedule of a pipeline.
   std::map<std::string, double> waits;
+  // These parts by names for people, without those that take no time.
+  std::vector<std::pair<std::string, double>> parts() const;
   // What a person would change first: "compute", "host", "bubble", or the name of a group.
   std::string limit() const;
 };
@@ -37,5 +41,8 @@ struct PipelineTimes {
   int64_t passes = 1;
 };
 StepTime step_time(const PipelineTimes& times);
+
+// The least that each stage's actions took.
+std::vector<schedule::Costs> stage_costs(std::span<const RankTime* const> ranks, size_t stages);
 
 }  // namespace heddle

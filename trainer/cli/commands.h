@@ -60,8 +60,10 @@ struct PlanCommand {
   double seconds = 20;               // after which no further layout is tried
   int top = 10;
   int explain = 0;                 // the row of a layout to explain; 0: none
+  std::string picture, trace;      // files of one step of this layout, else of the first; empty: none
   std::vector<std::string> fixed;  // KEY=VALUE
-  std::string write;               // the file of a recipe with the first layout; empty: none
+  std::string write;               // the file of a recipe with this layout; empty: none
+  std::string measure;             // the machine file to write of this machine, in place of a plan
   bool json = false;
   std::vector<Override> overrides;
 };

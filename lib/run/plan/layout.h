@@ -19,6 +19,7 @@ struct Layout {
   std::string recomputation = "none";  // "none", "selective", "full"
   bool reshards = true;                // parameters are freed after the forward
   bool sequence_parallel = false;
+  std::vector<int64_t> stage_layers = {};  // of each stage, where they differ
 
   bool operator==(const Layout&) const = default;
   // "fsdp2, tp 8, pp 4 (interleaved1f1b, 2 stages a rank), microbatches of 1, recomputation full"
@@ -32,7 +33,10 @@ struct LayoutSpace {
   Node recipe;
   int world = 1;
   int64_t node_devices = 8;
-  std::string strategy;  // of the recipe; what its mesh and its fields allow:
+  // Divides the ranks of a pipeline's stage, so that each is on machines of one kind; 0: all are of one.
+  int64_t ranks_of_kind = 0;
+  std::vector<std::string> units;  // names of the model's units
+  std::string strategy;            // of the recipe; what its mesh and its fields allow:
   bool has_replicas = false, has_reshard = false, has_sequence_parallel = false;
   int64_t layers = 0, heads = 0, key_value_heads = 0, experts = 0;
   int64_t row_length = 0, global_batch = 0;
@@ -42,6 +46,9 @@ struct LayoutSpace {
 // Every layout that divides the world, the batch and the layers, and keeps what is fixed. Throws Error{usage}
 // for a fixed key that no layout has.
 std::vector<Layout> all_layouts(const LayoutSpace& space);
+
+// The layers of each of `stages` stages, as many as the rest lets be equal.
+std::vector<int64_t> even_layers(int64_t layers, int64_t stages);
 
 // The recipe with this layout.
 Node with_layout(const LayoutSpace& space, const Layout& layout);

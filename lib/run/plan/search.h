@@ -17,7 +17,7 @@ namespace heddle {
 struct PlanRequest {
   Node recipe;
   int world = 1;
-  MachineFile machine;
+  Machines machines;
   double memory_share = 0.9;  // of the device's memory that tensors may take
   int64_t row_length = 0;     // 0: of the recipe's data
   double seconds = 20;        // after which no further dry step begins
@@ -36,7 +36,7 @@ struct FoundLayouts {
   std::string device;
   int world = 1;
   int64_t row_length = 0, global_batch = 0;
-  double memory = 0;                       // bytes that tensors may take; 0: not known
+  double memory = 0;                       // bytes that tensors may take, of the largest device; 0: not known
   std::vector<PlannedLayout> fitting;      // fastest first
   std::vector<PlannedLayout> too_large;    // least memory first
   int64_t layouts = 0;                     // that divide the world, the batch and the layers
@@ -49,7 +49,12 @@ struct FoundLayouts {
 // for a recipe whose model or length of rows is not known.
 FoundLayouts search_layouts(const PlanRequest& request, PluginRegistry& plugins);
 
-// The recipe of a layout that search_layouts() returned.
-Node recipe_of(const PlanRequest& request, PluginRegistry& plugins, const Layout& layout);
+// One of these layouts in detail.
+struct LayoutDetails {
+  Node recipe;           // with the layout
+  StepCost cost;         // with timelines
+  double optimizer = 0;  // bytes of its state on the rank that holds most
+};
+LayoutDetails details_of(const PlanRequest& request, PluginRegistry& plugins, const PlannedLayout& layout);
 
 }  // namespace heddle

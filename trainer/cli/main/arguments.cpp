@@ -97,14 +97,16 @@ void add_plan(CLI::App& app, Parsed& parsed) {
   PlanCommand& to = parsed.plan;
   CLI::App* command = app.add_subcommand(
       "plan", "Finds the layouts of a run that fit a machine, and predicts the time of their steps");
-  command->add_option("CONFIG", to.config, "The YAML file")->required();
+  command->add_option("CONFIG", to.config, "The YAML file");
   command->add_option("--world-size", to.world_size, "Ranks of the run")
       ->required()
       ->check(CLI::Range(1, 1 << 16));
   CLI::Option* device =
       command->add_option("--device", to.device, "Device of the machine, such as H100 (default H100)")
           ->option_text("NAME");
-  command->add_option("--machine", to.machine, "Machine file, in place of --device")
+  command
+      ->add_option("--machine", to.machine,
+                   "Machine file, in place of --device; several with their ranks: a.yaml:8,b.yaml:8")
       ->excludes(device)
       ->option_text("FILE");
   CLI::Option* nodes = command->add_option("--nodes", to.nodes, "Nodes (default: as the machine file says)")
@@ -127,7 +129,16 @@ void add_plan(CLI::App& app, Parsed& parsed) {
   command->add_option("--fix", to.fixed, "Keep a value of the layout, such as tp_size=4")
       ->option_text("KEY=VALUE")
       ->allow_extra_args(false);
-  command->add_option("--write", to.write, "Write the recipe with the first layout")->option_text("FILE");
+  command->add_option("--picture", to.picture, "Draw a step of the explained, else the first layout as SVG")
+      ->option_text("FILE");
+  command->add_option("--trace", to.trace, "Write a step of this layout as a trace for ui.perfetto.dev")
+      ->option_text("FILE");
+  command->add_option("--write", to.write, "Write the recipe with this layout")->option_text("FILE");
+  command
+      ->add_option("--measure", to.measure,
+                   "Measure this machine with --world-size ranks on it, and write its machine file; takes no "
+                   "CONFIG")
+      ->option_text("FILE");
   command->add_flag("--json", parsed.json, "One JSON object on one line");
   command->footer(kOverrides);
 }

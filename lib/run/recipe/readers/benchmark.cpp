@@ -1,8 +1,9 @@
-// Reads `benchmark:` and `mfu:`.
+// Reads `benchmark:`, `mfu:` and `plan:`.
 #include "lib/run/recipe/benchmark.h"
 
 #include "heddle/base/error.h"
 #include "lib/data/section_keys.h"
+#include "lib/run/recipe/plan_section.h"
 
 namespace heddle::recipe {
 namespace {
@@ -47,6 +48,20 @@ const ConfigSchema<MfuSection>& mfu_schema() {
   return schema;
 }
 
+const ConfigSchema<PlanSection>& plan_schema() {
+  static const auto schema =
+      ConfigSchema<PlanSection>()
+          .field("device", &PlanSection::device, "Device that the prediction is for.")
+          .field("world_size", &PlanSection::world_size, "Ranks that the prediction is for.",
+                 at_least<int64_t>(0))
+          .field("step_seconds", &PlanSection::step_seconds,
+                 "Predicted seconds of a step. After 20 steps a run prints its own beside it. 0: none.",
+                 at_least(0.0))
+          .field("peak_bytes", &PlanSection::peak_bytes,
+                 "Predicted peak memory of the fullest rank, in bytes.", at_least(0.0));
+  return schema;
+}
+
 }  // namespace
 
 bool is_benchmark(const Node& root) {
@@ -62,6 +77,15 @@ std::vector<FieldInfo> benchmark_fields() {
 
 std::vector<FieldInfo> mfu_fields() {
   return mfu_schema().fields();
+}
+
+std::vector<FieldInfo> plan_fields() {
+  return plan_schema().fields();
+}
+
+PlanSection read_plan(const Node& root) {
+  const Node* const section = root.find("plan");
+  return section == nullptr || section->is_null() ? PlanSection() : plan_schema().read(*section);
 }
 
 BenchmarkSection read_benchmark(const Node& section, RecipeNotes& notes) {
