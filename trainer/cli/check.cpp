@@ -34,8 +34,8 @@ std::vector<int> world_sizes(const CheckCommand& command) {
   return {static_cast<int>(size)};
 }
 
-// Whether the file has a section of a recipe; otherwise only the engine's sections are checked. An empty file is a run
-// without a model.
+// Whether the file has a section of a recipe; otherwise only the engine's sections are checked. An empty file
+// is a run without a model.
 bool is_run(const Node& whole) {
   if (whole.entries().empty()) return true;
   for (const auto& [key, value] : whole.entries())
@@ -88,7 +88,7 @@ struct Costing {
           "use a shorter row length, or set model.config.max_position_embeddings");
     if (model != nullptr && length > 0)
       return step_cost(step_plan(setup, *model, checked.recipe, checked.pipeline), plugins, length,
-                       machine_named(command.cost, "--cost"));
+                       Machines{MachinePart{machine_named(command.cost, "--cost")}});
     throw Error(ErrorCode::usage, "--cost",
                 std::string("the ") + (model != nullptr ? "length of the data's rows" : "model") +
                     " is unknown, because it is not on this machine",
