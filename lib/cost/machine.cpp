@@ -40,9 +40,9 @@ ConfigSchema<MachineFile> schema() {
       .field("product_overhead", &MachineFile::product_overhead,
              "Steps along the inner dim that a tile takes to begin and to end.", amount)
       .field("attention_forward", &MachineFile::attention_forward,
-             "Share of peak_16 that causal attention reaches in the forward pass.", share)
+             "Share of the peak that causal attention reaches in the forward pass.", share)
       .field("attention_backward", &MachineFile::attention_backward,
-             "Share of peak_16 that causal attention reaches in the backward pass.", share)
+             "Share of the peak that causal attention reaches in the backward pass.", share)
       .field("kernel_seconds", &MachineFile::kernel_seconds, "Seconds between two kernels of a stream.",
              amount)
       .field("launch_seconds", &MachineFile::launch_seconds, "Seconds of the host for each kernel.", amount)

@@ -21,7 +21,7 @@ struct MachineFile {
   int64_t multiprocessors = 100;
   // Overhead of a product's tile, in steps along the inner dim.
   double product_overhead = 150;
-  // shares of peak_16 of causal attention with heddle's kernel
+  // shares of the peak that causal attention reaches with heddle's kernel
   double attention_forward = 0.5, attention_backward = 0.4;
   double kernel_seconds = 1.5e-6;  // between two kernels of a stream
   double launch_seconds = 6e-6;    // host time per kernel
@@ -37,6 +37,13 @@ struct MachineFile {
   double peak(c10::ScalarType dtype) const;  // 0: unknown
   double efficiency(c10::ScalarType dtype) const;
 };
+
+// Ranks on machines of one kind. Parts are in the order of the ranks.
+struct MachinePart {
+  MachineFile machine;
+  int64_t ranks = 0;
+};
+using Machines = std::vector<MachinePart>;
 
 // Reads a machine file. Throws Error{config} for an invalid key or value, Error{input} for a missing file.
 MachineFile read_machine(const std::filesystem::path& file);

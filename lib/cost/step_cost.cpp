@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -20,7 +21,7 @@ constexpr const char* kCpu = "cpu";
 
 double least_seconds(const engine::DryStep& step, const MachineFile& machine, bool in_16_bits) {
   const double products = in_16_bits ? machine.peak_16 : machine.peak_32, other = machine.peak_32;
-  if (products == 0 || machine.memory_bandwidth == 0 || machine.name == kCpu) return 0;
+  if (products == 0 || machine.memory_bandwidth == 0 || machine.device == kCpu) return 0;
   double seconds = 0;
   for (const OperatorCall& call : step.computed.calls) {
     if (call.moment < step.begin) continue;
@@ -61,9 +62,11 @@ Schedule schedule_of(Setup setup, const Units& units, PluginRegistry& plugins) {
   return {std::move(map.rank_of_stage), std::move(map.stage_of_unit), plan.schedule};
 }
 
-// Returns for each rank of the pipeline the first rank whose stages have units of the same number and sizes.
-// Their steps differ only in live microbatches, of which the first rank has the most.
-std::vector<int> like_ranks(const Schedule& schedule, const Units& units, int ranks) {
+// Returns for each rank of the pipeline the first rank on the same kind of machine whose stages have units of
+// the same number and sizes. Their steps differ only in live microbatches, of which the first rank has the
+// most.
+std::vector<int> like_ranks(const Schedule& schedule, const Units& units, int ranks,
+                            const std::function<int64_t(int)>& kind_of_machine) {
   std::map<std::vector<std::vector<int64_t>>, int> first;
   std::vector<int> out;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -79,7 +82,7 @@ std::vector<int> like_ranks(const Schedule& schedule, const Units& units, int ra
       }
     }
     // The first and the last rank send and receive less.
-    sizes.push_back({rank == 0 ? 1 : rank == ranks - 1 ? 2 : 0});
+    sizes.push_back({rank == 0 ? 1 : rank == ranks - 1 ? 2 : 0, kind_of_machine(rank)});
     out.push_back(first.try_emplace(std::move(sizes), rank).first->second);
   }
   return out;
@@ -87,13 +90,13 @@ std::vector<int> like_ranks(const Schedule& schedule, const Units& units, int ra
 
 class Estimate {
  public:
-  Estimate(const StepPlan& plan, PluginRegistry& plugins, int64_t row_length, const MachineFile& machine,
+  Estimate(const StepPlan& plan, PluginRegistry& plugins, int64_t row_length, const Machines& machines,
            const Recorded& recorded)
-      : plan_(plan),
-        plugins_(plugins),
-        row_length_(row_length),
-        machine_(with_even_nodes(machine, plan.setup.sizes.world)),
-        recorded_(recorded) {}
+      : plan_(plan), plugins_(plugins), row_length_(row_length), machines_(machines), recorded_(recorded) {
+    const int64_t world = plan.setup.sizes.world;
+    if (machines_.size() == 1) machines_.front().ranks = world;
+    for (MachinePart& part : machines_) part.machine = with_even_nodes(part.machine, part.ranks);
+  }
 
   StepCost run() {
     const Units units = plan_.make_units();
@@ -103,18 +106,20 @@ class Estimate {
     const Schedule schedule = schedule_of(plan_.setup, units, plugins_);
     if (schedule.plans == nullptr) {
       RankTime time;
-      StepCost out = of_rank(0, time);
+      StepCost out = of_rank(0, /*of_all=*/true, time);
       out.time = step_time(time, dry_passes_, out.passes);
       return finished(std::move(out));
     }
     rows_ = rows_ / microbatches * recorded_microbatches(schedule, microbatches);
-    const std::vector<int> like = like_ranks(schedule, units, ranks);
+    const int64_t stride = plan_.setup.sizes.world / ranks;
+    const std::vector<int> like = like_ranks(
+        schedule, units, ranks, [&](int rank) { return static_cast<int64_t>(machine_index(rank * stride)); });
     std::map<int, RankTime> times;
     StepCost most;
     for (const int rank : like) {
       if (times.contains(rank)) continue;
-      StepCost cost = of_rank(rank, times[rank]);
-      if (cost.peak >= most.peak) most = std::move(cost);
+      StepCost cost = of_rank(rank, /*of_all=*/false, times[rank]);
+      if (cost.filled() >= most.filled()) most = std::move(cost);
     }
     std::vector<RankTime> of_ranks;  // with the stages' own numbers
     for (int rank = 0; rank < ranks; ++rank)
@@ -124,10 +129,38 @@ class Estimate {
     const ScheduleTable table = schedule.table(ranks, microbatches);
     most.time = step_time(PipelineTimes{pointers, table, schedule.rank_of_stage, most.passes});
     most.microbatches_of_pass = microbatches;
+    const int64_t drawn = rows_ * microbatches / plan_.local_batch_size;
+    const ScheduleTable recorded = schedule.table(ranks, drawn);
+    const std::vector<schedule::Costs> costs = stage_costs(pointers, schedule.rank_of_stage.size());
+    for (const schedule::Costs& cost : costs) most.stage_seconds.push_back(cost.forward + cost.backward);
+    const schedule::Simulation run = schedule::simulate(recorded, schedule.rank_of_stage, costs);
+    for (RankTimeline& timeline : timelines_) {
+      const auto rank = static_cast<size_t>(timeline.rank);
+      move_to_schedule(timeline, of_ranks[rank].actions, recorded[rank], run.times[rank]);
+    }
     return finished(std::move(most));
   }
 
  private:
+  // Returns the index of the machine that a rank is on.
+  size_t machine_index(int64_t rank) const {
+    size_t index = 0;
+    for (; index + 1 < machines_.size() && rank >= machines_[index].ranks; ++index)
+      rank -= machines_[index].ranks;
+    return index;
+  }
+
+  // Returns the time on the rank's own machine. Without a pipeline the ranks wait for each other, so `of_all`
+  // returns the time on the slowest machine.
+  RankTime time_of(const engine::DryStep& step, const MachineFile& own, bool of_all) const {
+    RankTime time = rank_time(step, own, recorded_.with_timelines);
+    for (size_t i = 0; of_all && machines_.size() > 1 && i < machines_.size(); ++i) {
+      RankTime other = rank_time(step, machines_[i].machine, recorded_.with_timelines);
+      if (other.seconds > time.seconds) time = std::move(other);
+    }
+    return time;
+  }
+
   // Returns the time with the actions renumbered to the stages of a similar rank.
   static RankTime renumbered(RankTime time, const Schedule& schedule, int from, int to) {
     std::vector<int> own, other;
@@ -160,14 +193,15 @@ class Estimate {
     return std::vector<Batch>(static_cast<size_t>(count), batch);
   }
 
-  StepCost of_rank(int rank, RankTime& time) {
+  StepCost of_rank(int rank, bool of_all, RankTime& time) {
     const auto optimizer = plan_.make_optimizer();
     WholeModel whole;
     engine::DryHost host = first_rank_of_stage(rank, plan_, whole);
     host.step = plan_.step;
     host.optimizer = optimizer.get();
     host.batch_rows = rows_;
-    host.kernels = machine_.name != kCpu;
+    const MachineFile& machine = machines_[machine_index(host.rank)].machine;
+    host.kernels = machine.device != kCpu;
     int64_t passes = 1;
     host.batches = [&](const DeviceMesh& mesh) {
       const int64_t rows = plan_.local_batch_size * mesh.size("dp");
@@ -177,14 +211,20 @@ class Estimate {
       return std::span<const Batch>(batches_);
     };
     const engine::DryStep step = engine::dry_step(plan_.setup, plugins_, host);
-    time = rank_time(step, machine_);
-    StepCost out = sums(step);
+    time = time_of(step, machine, of_all);
+    if (recorded_.with_timelines)
+      timelines_.push_back(
+          {rank, time.seconds, std::move(time.timeline), std::move(time.memory), peak_by_kind(step)});
+    StepCost out = sums(step, machine);
     out.stage = rank;
+    out.device_memory = machine.memory;
+    for (const MachinePart& part : machines_)
+      if (of_all) out.device_memory = std::min(out.device_memory, part.machine.memory);
     out.passes = passes;
     return out;
   }
 
-  StepCost sums(const engine::DryStep& step) const {
+  StepCost sums(const engine::DryStep& step, const MachineFile& machine) const {
     StepCost out;
     out.peak = static_cast<double>(step.computed.peak(step.begin));
     out.before = static_cast<double>(step.computed.alive(step.begin));
@@ -194,13 +234,14 @@ class Estimate {
     out.moved = total.read + total.written;
     out.traffic = traffic_of(step.step);
     const bool half = plan_.products == at::kBFloat16 || plan_.products == at::kHalf;
-    out.seconds = least_seconds(step, machine_, half);
+    out.seconds = least_seconds(step, machine, half);
     return out;
   }
 
   StepCost finished(StepCost cost) const {
-    cost.device = machine_.name;
-    cost.device_memory = machine_.memory;
+    cost.timelines = timelines_;
+    for (const MachinePart& part : machines_)
+      cost.device += (cost.device.empty() ? "" : " and ") + part.machine.name;
     cost.stages = plan_.setup.sizes.pp;
     cost.row_length = row_length_;
     cost.tokens = static_cast<double>(plan_.global_batch_size) * static_cast<double>(row_length_);
@@ -210,18 +251,19 @@ class Estimate {
   const StepPlan& plan_;
   PluginRegistry& plugins_;
   const int64_t row_length_;
-  const MachineFile machine_;
+  Machines machines_;
   const Recorded recorded_;
   int64_t rows_ = 1;  // rows per recorded batch
   int64_t dry_passes_ = 1;
   std::vector<Batch> batches_;
+  std::vector<RankTimeline> timelines_;
 };
 
 }  // namespace
 
 StepCost step_cost(const StepPlan& plan, PluginRegistry& plugins, int64_t row_length,
-                   const MachineFile& machine, const Recorded& recorded) {
-  return Estimate(plan, plugins, row_length, machine, recorded).run();
+                   const Machines& machines, const Recorded& recorded) {
+  return Estimate(plan, plugins, row_length, machines, recorded).run();
 }
 
 namespace {
@@ -266,7 +308,13 @@ std::string time_json(const StepCost& cost) {
   std::snprintf(text, sizeof(text),
                 ", \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"limit\": ", cost.time.seconds,
                 cost.tokens / cost.time.seconds);
-  return text + text::quoted(cost.time.limit());
+  std::string parts;
+  for (const auto& [name, seconds] : cost.time.parts()) {
+    char part[32];
+    std::snprintf(part, sizeof(part), ": %.6g", seconds);
+    parts += (parts.empty() ? "" : ", ") + text::quoted(name) + part;
+  }
+  return text + text::quoted(cost.time.limit()) + ", \"parts\": {" + parts + "}";
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 
 #include "lib/cost/machine.h"
 #include "lib/cost/rank_size.h"
-#include "lib/cost/step_time.h"
+#include "lib/cost/time/step_time.h"
+#include "lib/cost/time/timeline.h"
 
 namespace heddle {
 
@@ -20,7 +21,8 @@ struct GroupTraffic {
   double bytes = 0;
 };
 
-// Cost of the rank whose pipeline stage has the highest memory; `time` is of the whole step.
+// Cost of the rank whose pipeline stage fills the largest share of its device's memory; `time` is of the
+// whole step.
 struct StepCost {
   std::string device;        // "H100", or "cpu"
   double device_memory = 0;  // bytes; 0: unknown
@@ -36,9 +38,12 @@ struct StepCost {
   double seconds = 0;
   std::vector<GroupTraffic> traffic;
   StepTime time;
-  double tokens = 0;  // per step, on all ranks
+  std::vector<double> stage_seconds;    // [stage of a pipeline]: forward and backward of a microbatch
+  std::vector<RankTimeline> timelines;  // of one rank per kind of stage, if requested
+  double tokens = 0;                    // per step, on all ranks
 
   bool fits() const { return device_memory == 0 || peak <= device_memory; }
+  double filled() const { return device_memory == 0 ? peak : peak / device_memory; }
 };
 
 // Amount of a step to record. Times of the rest are extrapolated; operations and traffic cover the recorded
@@ -46,12 +51,14 @@ struct StepCost {
 struct Recorded {
   int64_t passes = std::numeric_limits<int64_t>::max();
   bool all_microbatches = true;  // false: the smallest number with as many live microbatches as all of them
+  bool with_timelines = false;
 };
 
 // Runs one step of a rank of each kind of pipeline stage on meta tensors (engine::dry_step), with rows of
-// `row_length` tokens. Throws the errors of the step.
+// `row_length` tokens. If there are several machines, each stage of a pipeline takes the time of its own
+// machine; without a pipeline, all ranks take the time of the slowest one. Throws the errors of the step.
 StepCost step_cost(const StepPlan& plan, PluginRegistry& plugins, int64_t row_length,
-                   const MachineFile& machine, const Recorded& recorded = {});
+                   const Machines& machines, const Recorded& recorded = {});
 
 std::string to_text(const StepCost& cost);
 std::string to_json(const StepCost& cost);

@@ -2,11 +2,14 @@
 #include "lib/cost/machine.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "heddle/base/error.h"
+#include "heddle/mesh/call.h"
+#include "lib/cost/measure.h"
 
 namespace heddle {
 namespace {
@@ -70,6 +73,24 @@ TEST(MachineFile, HasNodesThatDivideTheRanksEvenly) {
   EXPECT_EQ(with_even_nodes(gb200, 256).node_devices, 64);
   EXPECT_EQ(with_even_nodes(gb200, 8).node_devices, 8);
   EXPECT_EQ(with_even_nodes(machine_named("H100", "--device"), 64).node_devices, 8);
+}
+
+TEST(MeasureMachine, GivesFiguresThatAMachineFileHolds) {
+  AloneRendezvous alone;
+  const MachineFile measured = measure_machine(alone, nullptr);
+  EXPECT_EQ(measured.device, "cpu");
+  EXPECT_GT(measured.peak_32, 1e9);
+  EXPECT_GT(measured.memory_bandwidth, 1e8);
+  EXPECT_GT(measured.launch_seconds, 0);
+  EXPECT_LT(measured.launch_seconds, 1e-3);
+  const fs::path file = fs::temp_directory_path() / ("measured" + std::to_string(::getpid()) + ".yaml");
+  std::ofstream(file) << to_yaml(measured, "this machine");
+  const MachineFile read = read_machine(file);
+  fs::remove(file);
+  EXPECT_NEAR(read.peak_32 / measured.peak_32, 1, 1e-3);
+  EXPECT_NEAR(read.attention_backward / measured.attention_backward, 1, 1e-3);
+  EXPECT_EQ(read.node_devices, 1);
+  EXPECT_EQ(read.multiprocessors, measured.multiprocessors);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // Times of operators and of collectives, against measurements that are published.
-#include "lib/cost/operator_time.h"
+#include "lib/cost/time/operator_time.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "lib/cost/collective_time.h"
+#include "lib/cost/time/collective_time.h"
 
 namespace heddle {
 namespace {

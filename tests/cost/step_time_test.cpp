@@ -1,11 +1,12 @@
 // The replay of a recorded step, and the times of pipelines.
-#include "lib/cost/step_time.h"
+#include "lib/cost/time/step_time.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "lib/cost/rank_time.h"
+#include "lib/cost/time/rank_time.h"
+#include "lib/cost/time/timeline.h"
 
 namespace heddle {
 namespace {
@@ -36,6 +37,14 @@ DryEntry gather(int64_t posted, int64_t waited, int64_t bytes) {
   return entry;
 }
 
+TimedAction action(Action::Kind kind, int stage, int microbatch, double begin, double end) {
+  TimedAction out;
+  out.action = {kind, stage, microbatch};
+  out.begin = begin;
+  out.end = end;
+  return out;
+}
+
 TEST(RankTime, HidesACollectiveBehindTheWorkBetweenItsCallAndItsWait) {
   engine::DryStep step;
   step.groups["dp"] = {0, 1};
@@ -43,7 +52,7 @@ TEST(RankTime, HidesACollectiveBehindTheWorkBetweenItsCallAndItsWait) {
   step.step = {gather(1, 3, 40)};  // 20 bytes of another rank at 2 a second: 10 seconds
   const RankTime time = rank_time(step, slow_machine(), /*with_timeline=*/true);
   EXPECT_DOUBLE_EQ(time.seconds, 3 + 10 + 1);
-  EXPECT_DOUBLE_EQ(time.compute, 8);
+  EXPECT_DOUBLE_EQ(time.by_kind.at("other operators"), 8);
   EXPECT_DOUBLE_EQ(time.waits.at("dp"), 6);
   EXPECT_DOUBLE_EQ(time.traffic.at("dp"), 10);
   EXPECT_EQ(time.timeline.size(), 4U);
@@ -60,6 +69,63 @@ TEST(RankTime, SharesLinksAmongGroups) {
   EXPECT_DOUBLE_EQ(rank_time(step, slow_machine()).seconds, 21);
 }
 
+TEST(RankTime, RecordsMemoryAtTheEndOfEachOperator) {
+  engine::DryStep step;
+  step.computed.calls = {work(1, 3), work(4, 1)};
+  step.computed.allocations = {{100, 0, Allocation::kAlive}, {50, 2, 3}, {20, 3, 5}};
+  const RankTime time = rank_time(step, slow_machine(), /*with_timeline=*/true);
+  ASSERT_EQ(time.memory.size(), 2U);
+  EXPECT_EQ(time.memory[0].bytes, 100);
+  EXPECT_EQ(time.memory[1].bytes, 150);  // the maximum between the two operators
+  EXPECT_DOUBLE_EQ(time.memory[1].seconds, 4);
+}
+
+TEST(PeakByKind, SumsAllocationsThatAreAliveAtThePeak) {
+  engine::DryStep step;
+  step.begin = 10;
+  step.computed.allocations = {{1000, 0, Allocation::kAlive},  // allocated before the step
+                               {16, 11, 40},                   // result of an all-gather
+                               {8, 14, 32},                    // kept for the backward pass
+                               {4, 15, 16},                    // freed in the forward pass
+                               {32, 31, 45},                   // kept until after the schedule
+                               {2, 31, 33}};                   // freed at once
+  DryEntry entry = gather(12, 13, 16);
+  step.step = {entry};
+  RanAction forward{}, backward{};
+  forward.action = {Action::forward, 0, 0};
+  backward.action = {Action::backward, 0, 0};
+  forward.ready_moment = 13, forward.last_moment = 20;
+  backward.ready_moment = 30, backward.last_moment = 35;
+  step.recording.actions = {forward, backward};
+  RanPhase schedule{"schedule", {}, {}};
+  schedule.last_moment = 36;
+  step.recording.phases = {schedule};
+  const std::map<std::string, double> want = {{"parameters and optimizer", 1000},
+                                              {"gathered parameters", 16},
+                                              {"activations", 8},
+                                              {"gradients", 32},
+                                              {"buffers", 2}};
+  EXPECT_EQ(peak_by_kind(step), want);
+}
+
+TEST(RankTimeline, FollowsTheScheduleOfItsPipeline) {
+  RankTimeline timeline;
+  timeline.seconds = 6;
+  timeline.spans = {{"compute", "aten::mm", "products", 0, 2},
+                    {"compute", "aten::mm", "products", 2, 5},
+                    {"dp", "all_reduce", "collectives", 5, 6}};
+  timeline.memory = {{1, 10}};
+  const std::vector<TimedAction> actions = {action(Action::forward, 0, 0, 0, 2),
+                                            action(Action::backward, 0, 0, 2, 5)};
+  const std::vector<Action> row = {actions[0].action, actions[1].action};
+  move_to_schedule(timeline, actions, row, std::vector<schedule::TimeSpan>{{1, 3}, {10, 13}});
+  EXPECT_DOUBLE_EQ(timeline.spans[0].begin, 1);
+  EXPECT_DOUBLE_EQ(timeline.spans[0].end, 3);
+  EXPECT_DOUBLE_EQ(timeline.spans[1].begin, 10);
+  EXPECT_DOUBLE_EQ(timeline.spans[2].end, 14);
+  EXPECT_DOUBLE_EQ(timeline.memory[0].seconds, 2);
+}
+
 TEST(RankTime, WaitsForTheHost) {
   engine::DryStep step;
   step.computed.calls = {work(0, 1), work(1, 1)};
@@ -67,15 +133,7 @@ TEST(RankTime, WaitsForTheHost) {
   machine.launch_seconds = 5;
   const RankTime time = rank_time(step, machine);
   EXPECT_DOUBLE_EQ(time.seconds, 11);
-  EXPECT_DOUBLE_EQ(time.launches, 9);
-}
-
-TimedAction action(Action::Kind kind, int stage, int microbatch, double begin, double end) {
-  TimedAction out;
-  out.action = {kind, stage, microbatch};
-  out.begin = begin;
-  out.end = end;
-  return out;
+  EXPECT_DOUBLE_EQ(time.by_kind.at(kHost), 9);
 }
 
 TEST(StepTime, RepeatsPassesThatWereNotRecorded) {

@@ -1,13 +1,20 @@
-// `heddle plan`: layouts that fit, their order, and the recipe of the first one.
+// `heddle plan`: layouts that fit, their order, pictures and traces, machines, and written recipes.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "tests/main/with_all.h"
 #include "training_files.h"
 
 namespace flow {
 namespace {
+
+HEDDLE_WITH_ALL("PlanAdvice.*");
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -61,7 +68,59 @@ TEST_F(Plan, ExplainsALayout) {
   const Outcome text = heddle(plan({"--world-size", "2", "--explain", "1"}));
   EXPECT_EQ(text.status, 0) << text.error;
   EXPECT_THAT(text.out, HasSubstr("\n1. fsdp2"));
-  EXPECT_THAT(text.out, HasSubstr("computation, "));
+  for (const char* part : {"products, ", "attention, ", "parameters and optimizer, ", "activations, "})
+    EXPECT_THAT(text.out, HasSubstr(part));
+}
+
+TEST_F(Plan, DrawsAStepOfAPipelineAndWritesItsTrace) {
+  const std::string picture = files_.path("step.svg"), trace = files_.path("step.json");
+  const Outcome drawn =
+      heddle(plan({"--world-size", "4", "--fix", "pp_size=2", "--picture", picture, "--trace", trace}));
+  ASSERT_EQ(drawn.status, 0) << drawn.error;
+  const std::string svg = read_text(picture);
+  for (const char* part : {"<svg", "stage 0", "stage 1", "memory", "</svg>"})
+    EXPECT_THAT(svg, HasSubstr(part));
+  double products = 0, memory = 0;
+  const json written = json::parse(read_text(trace));
+  for (const json& event : written["traceEvents"]) {
+    if (event["ph"] == "X" && event["cat"] == "products") products += event["dur"].get<double>();
+    if (event["ph"] == "C") memory = std::max(memory, event["args"]["value"].get<double>());
+  }
+  EXPECT_GT(products, 0);
+  EXPECT_GT(memory, 0);
+}
+
+TEST_F(Plan, UsesTheDefaultStrategyIfTheRecipeSetsNone) {
+  const json found = json::parse(heddle(plan({"--world-size", "2", "--distributed", "null", "--json"})).out);
+  ASSERT_FALSE(found["layouts"].empty());
+  EXPECT_EQ(found["layouts"][0]["layout"]["strategy"], "fsdp2");
+}
+
+TEST_F(Plan, TriesEveryShapeOfATinyModel) {
+  const json found = json::parse(heddle(plan({"--world-size", "4", "--top", "100", "--json"})).out);
+  std::set<std::pair<std::string, std::string>> shapes;
+  for (const json& layout : found["layouts"])
+    shapes.emplace(layout["layout"]["tp_size"].get<std::string>(),
+                   layout["layout"]["pp_size"].get<std::string>());
+  EXPECT_GE(shapes.size(), 3U) << found;
+}
+
+TEST_F(Plan, IsComparedWithTheRunOfItsRecipe) {
+  const std::string best = files_.path("best.yaml");
+  const Outcome written = heddle(plan({"--world-size", "1", "--device", "cpu", "--write", best}));
+  ASSERT_EQ(written.status, 0) << written.error;
+  const Words twenty = {"--step_scheduler.max_steps", "20", "--checkpoint.enabled", "false"};
+  const Outcome run =
+      heddle(plus({"train", best, "--checkpoint.checkpoint_dir", files_.path("run")}, twenty));
+  ASSERT_EQ(run.status, 0) << run.error;
+  EXPECT_THAT(run.out,
+              ::testing::ContainsRegex("plan: predicted [0-9.e+-]+ ms per step, measured [0-9.e+-]+ ms"));
+  const Outcome other =
+      heddle(plus({"train", best, "--checkpoint.checkpoint_dir", files_.path("run2"), "--nproc-per-node", "2",
+                   "--distributed", "{strategy: ddp}", "--step_scheduler.local_batch_size", "1"},
+                  twenty));
+  ASSERT_EQ(other.status, 0) << other.error;
+  EXPECT_THAT(other.out, HasSubstr("plan: made for 1 ranks; this run has 2"));
 }
 
 TEST_F(Plan, ReportsThatNoLayoutFits) {
@@ -80,11 +139,174 @@ TEST_F(Plan, RefusesAWorldSizeThatNoLayoutDivides) {
   EXPECT_THAT(prime.error, HasSubstr("no layout divides 7 ranks and 8 samples a step"));
 }
 
+TEST_F(Plan, GivesFewerLayersToASlowerMachine) {
+  const std::string common =
+      "memory: 80e9\nmemory_bandwidth: 3e12\npeak_16: 900e12\npeak_32: 60e12\nnode_bandwidth: 300e9\n"
+      "network_bandwidth: 40e9\n";
+  files_.write("fast.yaml", "device: fast\nlaunch_seconds: 2e-6\n" + common);
+  files_.write("slow.yaml", "device: slow\nlaunch_seconds: 20e-6\n" + common);
+  const std::string machines = files_.path("fast.yaml") + ":2," + files_.path("slow.yaml") + ":2";
+  const Outcome found = heddle(plan({"--world-size", "4", "--machine", machines, "--fix", "pp_size=2",
+                                     "--json", "--model.config.num_hidden_layers", "4"}));
+  ASSERT_EQ(found.status, 0) << found.error << found.out;
+  const json first = json::parse(found.out)["layouts"][0];
+  EXPECT_EQ(first["stage_layers"], (json{3, 1})) << first;
+}
+
+TEST_F(Plan, RefusesMachinesWithAnotherNumberOfRanks) {
+  files_.write("machine.yaml", "peak_16: 1e12\n");
+  const std::string file = files_.path("machine.yaml");
+  for (const std::string& machines : {file + ":2," + file + ":1", file + "," + file + ":4", file + ":3"}) {
+    const Outcome wrong = heddle(plan({"--world-size", "4", "--machine", machines}));
+    EXPECT_EQ(wrong.status, 2);
+    EXPECT_THAT(wrong.error, HasSubstr("ranks, but --world-size is 4")) << machines;
+  }
+}
+
 TEST_F(Plan, RefusesAMachineFileWithAWrongKey) {
   files_.write("machine.yaml", "peak_61: 1e12\n");
   const Outcome wrong = heddle(plan({"--world-size", "2", "--machine", files_.path("machine.yaml")}));
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.error, HasSubstr("peak_61"));
+}
+
+// Compares the two tables of a widely used guide to layouts, by model size, with the layouts of `heddle
+// plan`.
+
+// One row of the guide: a model of that size on H100s, and the sizes of axes that the guide recommends.
+struct Row {
+  const char* size;
+  std::string config;
+  int world, row_length, samples;
+  std::vector<std::pair<const char*, std::set<std::string>>> sizes;
+  // The part of the step in which the guide's best layout loses against the plan's. Empty: one of the five
+  // fastest layouts of the plan is one of the guide's.
+  const char* reason;
+};
+
+std::string dense(int hidden, int ffn, int layers, int heads, int length) {
+  return "{model_type: llama, vocab_size: 128256, hidden_size: " + std::to_string(hidden) +
+         ", intermediate_size: " + std::to_string(ffn) + ", num_hidden_layers: " + std::to_string(layers) +
+         ", num_attention_heads: " + std::to_string(heads) +
+         ", num_key_value_heads: 8, max_position_embeddings: " + std::to_string(length) + "}";
+}
+
+std::string mixture(int hidden, int experts, int top, int ffn, int layers, int heads) {
+  return "{model_type: qwen3_moe, vocab_size: 151936, hidden_size: " + std::to_string(hidden) +
+         ", intermediate_size: " + std::to_string(4 * ffn) +
+         ", moe_intermediate_size: " + std::to_string(ffn) + ", num_experts: " + std::to_string(experts) +
+         ", num_experts_per_tok: " + std::to_string(top) + ", num_hidden_layers: " + std::to_string(layers) +
+         ", num_attention_heads: " + std::to_string(heads) +
+         ", num_key_value_heads: 4, head_dim: 128, max_position_embeddings: 4096}";
+}
+
+const std::vector<Row>& rows() {
+  using Sizes = std::set<std::string>;
+  const Sizes one = {"1"}, tp_medium = {"2", "4"}, tp_large = {"4", "8"};
+  static const std::vector<Row> all = {
+      {"below 3B", dense(2048, 8192, 16, 32, 4096), 8, 4096, 64, {{"tp_size", one}, {"pp_size", one}}, ""},
+      {"3 to 13B",
+       dense(4096, 14336, 32, 32, 4096),
+       8,
+       4096,
+       64,
+       {{"tp_size", tp_medium}, {"pp_size", one}},
+       "collectives of tp"},
+      {"13 to 70B",
+       dense(6144, 20480, 48, 48, 4096),
+       32,
+       4096,
+       128,
+       {{"tp_size", tp_large}, {"pp_size", {"2", "4"}}},
+       "collectives of tp"},
+      {"70B and more",
+       dense(8192, 28672, 80, 64, 4096),
+       64,
+       4096,
+       256,
+       {{"tp_size", {"8"}}, {"pp_size", {"4", "8"}}},
+       "collectives of tp"},
+      {"long sequences",
+       dense(4096, 14336, 32, 32, 65536),
+       16,
+       65536,
+       16,
+       {{"cp_size", {"2", "4", "8"}}},
+       ""},
+      {"small mixture",
+       mixture(2048, 64, 8, 1024, 16, 16),
+       8,
+       4096,
+       64,
+       {{"tp_size", one}, {"pp_size", one}, {"ep_size", {"8"}}},
+       ""},
+      {"medium mixture",
+       mixture(2048, 128, 8, 768, 48, 32),
+       16,
+       4096,
+       128,
+       {{"tp_size", {"1", "2"}}, {"pp_size", one}, {"ep_size", {"8"}}},
+       ""},
+      {"large mixture",
+       mixture(4096, 128, 8, 1536, 94, 64),
+       256,
+       4096,
+       1024,
+       {{"tp_size", {"1", "2"}}, {"pp_size", {"4", "8", "16"}}, {"ep_size", {"8", "16", "32", "64"}}},
+       ""}};
+  return all;
+}
+
+bool is_of_guide(const json& layout, const Row& row) {
+  for (const auto& [key, values] : row.sizes)
+    if (!values.contains(layout["layout"][key].get<std::string>())) return false;
+  return true;
+}
+
+json plan_of(const TrainingFiles& files, const Row& row, const Words& more) {
+  files.write(
+      "guide.yaml",
+      "model: {dtype: bfloat16, config: " + row.config +
+          "}\ndataset: {_target_: MockIterableDataset, seq_len: " + std::to_string(row.row_length) +
+          ", num_samples: 100000}\nstep_scheduler: {global_batch_size: " + std::to_string(row.samples) +
+          ", max_steps: 10}\noptimizer: {master_weights: true}\n"
+          "distributed: {strategy: fsdp2}\ncheckpoint: {enabled: false}\n");
+  const Outcome found = heddle(plus({"plan", files.path("guide.yaml"), "--world-size",
+                                     std::to_string(row.world), "--device", "H100", "--top", "5", "--json"},
+                                    more));
+  EXPECT_EQ(found.status, 0) << row.size << found.error << found.out;
+  return json::parse(found.out)["layouts"];
+}
+
+double part_of(const json& layout, const std::string& name) {
+  return layout["parts"].contains(name) ? layout["parts"][name].get<double>() : 0;
+}
+
+TEST(PlanAdvice, NamesALayoutOfTheGuideOrLosesByTheGivenPart) {
+  const TrainingFiles files;
+  for (const Row& row : rows()) {
+    SCOPED_TRACE(row.size);
+    const json best = plan_of(files, row, {});
+    ASSERT_FALSE(best.empty());
+    const bool is_named =
+        std::any_of(best.begin(), best.end(), [&](const json& layout) { return is_of_guide(layout, row); });
+    const std::string reason = row.reason;
+    EXPECT_EQ(is_named, reason.empty()) << best.dump(1);
+    if (is_named || reason.empty()) continue;
+    // The fastest layout of the guide.
+    json guide;
+    for (const std::string& tp : row.sizes[0].second)
+      for (const std::string& pp : row.sizes[1].second) {
+        const json one = plan_of(files, row, {"--fix", "tp_size=" + tp, "--fix", "pp_size=" + pp});
+        if (!one.empty() && (guide.is_null() || one[0]["step_seconds"] < guide["step_seconds"]))
+          guide = one[0];
+      }
+    ASSERT_FALSE(guide.is_null());
+    const double behind = guide["step_seconds"].get<double>() - best[0]["step_seconds"].get<double>();
+    EXPECT_GT(behind, 0);
+    EXPECT_GT(part_of(guide, reason) - part_of(best[0], reason), behind / 3)
+        << guide.dump(1) << best[0].dump(1);
+  }
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ MODULES = {
     "simulated": ("base", "mesh", "model", "nn", "plugin"),
     # A run, from its recipe to its last step, on the entry points; and what it is made of.
     "lib/data": (*BELOW_PARALLEL, "data", "parallel", "plugin", "nn", "checkpoint"),
-    "cost": (*BELOW_PARALLEL, "parallel", "plugin", "ops", "transport", "nn", "decoder", "train", "checkpoint", "engine"),
+    "cost": (*BELOW_PARALLEL, "parallel", "plugin", "ops", "transport", "nn", "decoder", "train", "checkpoint", "engine", "drawing"),
     "report": (*BELOW_PARALLEL, "parallel", "plugin", "nn", "transport", "checkpoint", "train", "engine", "cost"),
     "run": (*BELOW_PARALLEL, "data", "parallel", "plugin", "drawing", "ops", "transport", "nn", "decoder", "checkpoint", "train",
             "engine", "lib/data", "cost", "report"),

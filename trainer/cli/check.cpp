@@ -88,7 +88,7 @@ struct Costing {
           "use a shorter row length, or set model.config.max_position_embeddings");
     if (model != nullptr && length > 0)
       return step_cost(step_plan(setup, *model, checked.recipe, checked.pipeline), plugins, length,
-                       machine_named(command.cost, "--cost"));
+                       Machines{MachinePart{machine_named(command.cost, "--cost")}});
     throw Error(ErrorCode::usage, "--cost",
                 std::string("the ") + (model != nullptr ? "length of the data's rows" : "model") +
                     " is unknown, because it is not on this machine",

@@ -61,8 +61,10 @@ struct PlanCommand {
   double seconds = 20;               // no new layout is tried after this time
   int top = 10;
   int explain = 0;                 // table row of the layout to explain; 0: none
+  std::string picture, trace;      // files for one step of that layout, or of the fastest; empty: none
   std::vector<std::string> fixed;  // KEY=VALUE
-  std::string write;               // file for a recipe with the fastest layout; empty: none
+  std::string write;               // file for a recipe with that layout; empty: none
+  std::string measure;             // machine file to write for this machine, instead of a plan; empty: none
   bool json = false;
   std::vector<Override> overrides;
 };

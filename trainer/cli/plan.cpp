@@ -2,25 +2,57 @@
 #include "trainer/cli/run_commands.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iostream>
+#include <memory>
+#include <sstream>
+#include <string>
 
 #include "heddle/base/error.h"
 #include "heddle/base/log.h"
+#include "heddle/engine/engine.h"
+#include "lib/cost/measure.h"
+#include "lib/cost/time/step_picture.h"
 #include "lib/run/plan/plan_text.h"
 #include "lib/run/recipe/recipe.h"
 #include "trainer/cli/configuration.h"
+#include "trainer/cli/launch/ranks.h"
 
 namespace heddle::cli {
 namespace {
 
-MachineFile machine_of_command(const PlanCommand& command) {
-  MachineFile machine =
-      command.machine.empty() ? machine_named(command.device, "--device") : read_machine(command.machine);
+MachineFile with_network(MachineFile machine, const PlanCommand& command) {
   if (command.gpus_per_node > 0) machine.node_devices = command.gpus_per_node;
   if (command.nodes > 0) machine.node_devices = std::max(1, command.world_size / command.nodes);
   if (command.network > 0) machine.network_bandwidth = command.network;
   return machine;
+}
+
+// Reads --machine, "a.yaml" or "a.yaml:8,b.yaml:8" with the ranks on each machine, or --device.
+Machines machines_of(const PlanCommand& command) {
+  if (command.machine.empty())
+    return Machines{MachinePart{with_network(machine_named(command.device, "--device"), command)}};
+  Machines out;
+  int64_t ranks = 0;
+  std::istringstream words(command.machine);
+  for (std::string word; std::getline(words, word, ',');) {
+    const size_t colon = word.rfind(':');
+    const std::string count = colon == word.npos ? "" : word.substr(colon + 1);
+    const bool is_counted =
+        !count.empty() && count.size() < 10 && count.find_first_not_of("0123456789") == count.npos;
+    const std::string file = is_counted ? word.substr(0, colon) : word;
+    out.push_back({with_network(read_machine(file), command), is_counted ? std::stoll(count) : 0});
+    ranks += out.back().ranks;
+  }
+  const bool has_empty =
+      std::any_of(out.begin(), out.end(), [](const MachinePart& part) { return part.ranks == 0; });
+  if (out.empty() || (out.size() > 1 && has_empty) || (!has_empty && ranks != command.world_size))
+    throw Error(ErrorCode::usage, "--machine",
+                "'" + command.machine + "' has " + std::to_string(ranks) + " ranks, but --world-size is " +
+                    std::to_string(command.world_size),
+                "write the number of ranks after each file, such as a.yaml:8,b.yaml:8");
+  return out;
 }
 
 std::vector<std::pair<std::string, std::string>> fixed_of(const PlanCommand& command) {
@@ -35,35 +67,71 @@ std::vector<std::pair<std::string, std::string>> fixed_of(const PlanCommand& com
   return out;
 }
 
-void write(const PlanCommand& command, const FoundLayouts& found, const Node& recipe) {
-  std::ofstream file(command.write);
-  file << comment_of(found, found.fitting.front()) << config::to_yaml(recipe);
+void write(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
   file.close();
-  if (!file) throw Error(ErrorCode::io, command.write, "cannot be written", "use a writable path");
+  if (!file) throw Error(ErrorCode::io, path, "cannot be written", "use a writable path");
+}
+
+// Prints a layout and writes its files, as the command asks.
+void show_layout(const PlanCommand& command, const PlanRequest& request, PluginRegistry& plugins,
+                 const FoundLayouts& found) {
+  const size_t row = command.explain > 0 ? static_cast<size_t>(command.explain) : 1;
+  if (row > found.fitting.size())
+    throw Error(ErrorCode::usage, "--explain",
+                "there are " + std::to_string(found.fitting.size()) + " layouts",
+                "use the number of a row of the table");
+  const PlannedLayout& planned = found.fitting[row - 1];
+  const LayoutDetails details = details_of(request, plugins, planned);
+  const std::string title = title_of(found, planned.layout);
+  if (command.explain > 0) std::cout << "\n" << row << ". " << explained(planned.layout, details);
+  if (!command.picture.empty()) write(command.picture, step_svg(details.cost, title));
+  if (!command.trace.empty()) write(command.trace, step_trace(details.cost, title));
+  if (!command.write.empty()) write(command.write, recipe_text(found, planned, details.recipe));
+}
+
+// Measures this machine on all ranks at once, each on its own device.
+int measure(const PlanCommand& command) {
+  const RankPlan ranks = plan_ranks(command.world_size);
+  return tell_others(ranks, [&] {
+    const Node nothing = Node::map({});
+    PluginRegistry plugins = open_plugins(nothing, Log::to_stderr(ranks.rank()));
+    const Setup setup = engine::validate(nothing, plugins, ranks.world_size());
+    return run_ranks(ranks, std::chrono::minutes(1), [&](Rendezvous& rendezvous) {
+      const std::unique_ptr<IDevice> device = engine::choose_device(setup, plugins);
+      if (device != nullptr) device->start(rendezvous.local_rank());
+      const std::unique_ptr<Rendezvous> own = device == nullptr ? nullptr : device->wrap(rendezvous);
+      const MachineFile machine = measure_machine(own == nullptr ? rendezvous : *own, device.get());
+      if (rendezvous.rank() != 0) return 0;
+      write(command.measure,
+            to_yaml(machine, "Measured by heddle plan --measure with " + std::to_string(ranks.world_size()) +
+                                 " ranks on one machine at the same time"));
+      std::cout << command.measure << ": figures of one of " << ranks.world_size() << " ranks on "
+                << machine.device << "\n";
+      return 0;
+    });
+  });
 }
 
 }  // namespace
 
 int plan(const PlanCommand& command) {
+  if (!command.measure.empty()) return measure(command);
+  if (command.config.empty())
+    throw Error(ErrorCode::usage, "heddle plan", "CONFIG is required without --measure",
+                "add the YAML file of a run");
   const Node recipe = read_configuration(command.config, command.overrides);
   PluginRegistry plugins = open_plugins(read_recipe(recipe, RecipeErrors::kept), Log::to_stderr(0));
-  const PlanRequest request{recipe,           command.world_size, machine_of_command(command),
+  const PlanRequest request{recipe,           command.world_size, machines_of(command),
                             command.memory,   command.row_length, command.seconds,
                             fixed_of(command)};
   const FoundLayouts found = search_layouts(request, plugins);
   const auto top = static_cast<size_t>(command.top);
   std::cout << (command.json ? to_json(found, top) + "\n" : to_text(found, top));
-  if (command.explain > 0) {
-    const auto place = static_cast<size_t>(command.explain);
-    if (place > found.fitting.size())
-      throw Error(ErrorCode::usage, "--explain",
-                  "there are " + std::to_string(found.fitting.size()) + " layouts",
-                  "use the number of a row of the table");
-    std::cout << "\n" << place << ". " << explained(found.fitting[place - 1]);
-  }
   if (found.fitting.empty()) return 2;
-  if (!command.write.empty())
-    write(command, found, recipe_of(request, plugins, found.fitting.front().layout));
+  if (command.explain > 0 || !command.picture.empty() || !command.trace.empty() || !command.write.empty())
+    show_layout(command, request, plugins, found);
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <iostream>
 #include <optional>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "lib/run/loop/shared_directories.h"
 #include "lib/run/loop/stop.h"
 #include "lib/run/loop/validation_samples.h"
+#include "lib/run/recipe/benchmark.h"
 #include "lib/run/trace/run_trace.h"
 
 namespace heddle {
@@ -60,6 +62,40 @@ std::optional<double> padding_of(const RunSpec& run, const StepInfo& info, int64
   return 1 - static_cast<double>(text) / static_cast<double>(all);
 }
 
+// Compares the step times of a run with the prediction of `heddle plan` in its recipe.
+class PlanComparison {
+ public:
+  explicit PlanComparison(const RunSpec& run)
+      : plan_(recipe::read_plan(run.recipe.configuration)), ranks_(run.setup.sizes.world) {}
+
+  // Adds steps that took `seconds` together. Returns the line to print, once; otherwise "".
+  std::string add(double seconds, int64_t steps) {
+    if (plan_.step_seconds == 0 || is_reported_ || steps <= 0) return "";
+    seconds_.insert(seconds_.end(), static_cast<size_t>(steps), seconds / static_cast<double>(steps));
+    if (seconds_.size() < kCompared) return "";
+    is_reported_ = true;
+    if (plan_.world_size != 0 && plan_.world_size != ranks_)
+      return "plan: made for " + std::to_string(plan_.world_size) + " ranks; this run has " +
+             std::to_string(ranks_);
+    const auto first = seconds_.begin() + kWarmUp;
+    const auto middle = first + (seconds_.end() - first) / 2;
+    std::nth_element(first, middle, seconds_.end());
+    char text[96];
+    std::snprintf(text, sizeof(text), "plan: predicted %.4g ms per step, measured %.4g ms",
+                  plan_.step_seconds * 1e3, *middle * 1e3);
+    return text;
+  }
+
+ private:
+  static constexpr size_t kCompared = 20;       // steps
+  static constexpr std::ptrdiff_t kWarmUp = 5;  // first steps, which are slower and not compared
+
+  const PlanSection plan_;
+  const int64_t ranks_;
+  std::vector<double> seconds_;  // [step]
+  bool is_reported_ = false;
+};
+
 // State of one rank of a run.
 class Run {
  public:
@@ -76,6 +112,7 @@ class Run {
   void read_ahead(const StepInfo& info);
   void settle();
   void log();
+  void compare_with_plan(double seconds, int64_t steps);
   bool may_save(const StepInfo& info, bool ends);
   void save(const StepInfo& info);
   void report_saved();
@@ -101,6 +138,7 @@ class Run {
   StopAgreement stop_;
   std::optional<Journal> journal_;  // set on rank 0
   std::optional<PeakMemory> peak_;  // set on rank 0
+  PlanComparison plan_;             // used on rank 0
   std::optional<RunLock> lock_;     // set on rank 0
   std::optional<Saver> saver_;      // set if checkpoints are enabled
   at::Tensor loss_;                 // loss of the last step
@@ -122,7 +160,8 @@ Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, St
                Batches(run.dataset, split_of(run, model_.mesh), run.model.spec->facts().vocabulary)},
       scheduler_(run.scheduler),
       stop_request_(request),
-      stop_(rendezvous, request) {
+      stop_(rendezvous, request),
+      plan_(run) {
   const bool saves = run.recipe.checkpoint.enabled;
   if (saves) checkpoint::on_first(rendezvous, "lock", [this] { lock(); });
   checkpoint::on_first(rendezvous, "tokens", [&] { check_vocabulary(run); });
@@ -331,7 +370,14 @@ void Run::train_one(const StepInfo& info, const std::optional<StepInfo>& next) {
   }
   // kernels run asynchronously; the measured time must include them
   if (model_.device) model_.device->synchronize();
-  journal_->trained(trained(info, report, lr, seconds_since(begin)), !step_.unsettled());
+  const double seconds = seconds_since(begin);
+  journal_->trained(trained(info, report, lr, seconds), !step_.unsettled());
+  compare_with_plan(seconds, 1);
+}
+
+void Run::compare_with_plan(double seconds, int64_t steps) {
+  const std::string line = plan_.add(seconds, steps);
+  if (!line.empty()) journal_->note(line);
 }
 
 // Logs the steps that the journal has kept. On a device, the host waits for steps only here.
@@ -339,7 +385,10 @@ void Run::log() {
   if (!journal_ || journal_->unlogged() == 0) return;
   if (!kept_since_) return journal_->log();
   model_.device->synchronize();
-  journal_->log(seconds_since(*std::exchange(kept_since_, std::nullopt)));
+  const double seconds = seconds_since(*std::exchange(kept_since_, std::nullopt));
+  const int64_t steps = journal_->unlogged();
+  journal_->log(seconds);
+  compare_with_plan(seconds, steps);
 }
 
 // Called before anything but the next step reads parameters or metrics.

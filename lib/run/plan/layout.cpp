@@ -11,10 +11,13 @@ namespace {
 
 constexpr int64_t kLongRow = 16384;  // minimum row length in tokens for context parallelism
 constexpr int kMostVirtualStages = 8;
+constexpr int64_t kMostRows = 16;  // maximum number of samples per microbatch
 
-std::vector<int> powers_up_to(int64_t most) {
+// Returns the divisors of a number, up to `most`.
+std::vector<int> divisors(int64_t number, int64_t most) {
   std::vector<int> out;
-  for (int64_t power = 1; power <= most; power *= 2) out.push_back(static_cast<int>(power));
+  for (int64_t each = 1; each <= std::min(number, most); ++each)
+    if (number % each == 0) out.push_back(static_cast<int>(each));
   return out;
 }
 
@@ -23,10 +26,11 @@ class Enumeration {
   explicit Enumeration(const LayoutSpace& space) : space_(space) {}
 
   std::vector<Layout> run() {
-    for (const int tp : powers_up_to(std::min<int64_t>(space_.node_devices, space_.world)))
-      for (const int cp : powers_up_to(space_.row_length >= kLongRow ? 8 : 1))
-        for (const int pp : powers_up_to(std::min<int64_t>(space_.layers, space_.world)))
-          if (space_.world % (tp * cp * pp) == 0) sizes(tp, cp, pp);
+    for (const int tp : divisors(space_.world, space_.node_devices))
+      for (const int cp : divisors(space_.world / tp, space_.row_length >= kLongRow ? 8 : 1))
+        for (const int pp : divisors(space_.world / (tp * cp), std::max<int64_t>(1, space_.layers)))
+          if (pp == 1 || space_.ranks_of_kind == 0 || space_.ranks_of_kind % (space_.world / pp) == 0)
+            sizes(tp, cp, pp);
     return std::move(out_);
   }
 
@@ -41,8 +45,8 @@ class Enumeration {
     layout.cp = cp;
     layout.pp = pp;
     layout.sequence_parallel = tp > 1 && space_.has_sequence_parallel;
-    for (const int ep : powers_up_to(std::max<int64_t>(1, space_.experts))) {
-      if (ep > 1 && (space_.experts % ep != 0 || (space_.world / pp) % ep != 0)) continue;
+    for (const int ep : divisors(space_.world / pp, std::max<int64_t>(1, space_.experts))) {
+      if (space_.experts % ep != 0) continue;
       layout.ep = ep;
       for (const int replicas : replicas_of(dp)) {
         layout.dp_replicate = replicas;
@@ -55,15 +59,14 @@ class Enumeration {
   std::vector<int> replicas_of(int dp) const {
     std::vector<int> out = {1};
     if (!space_.has_replicas) return out;
-    for (const int count : powers_up_to(dp))
-      if (count > 1 && dp % count == 0 && space_.world / count >= 1 && count < dp) out.push_back(count);
+    for (const int count : divisors(dp, dp - 1))
+      if (count > 1) out.push_back(count);
     return out;
   }
 
   void batches(Layout layout, int dp) {
     const int64_t own = space_.global_batch / dp;
-    for (const int rows : powers_up_to(own)) {
-      if (own % rows != 0 || rows > 16) continue;
+    for (const int rows : divisors(own, kMostRows)) {
       layout.rows = rows;
       if (layout.pp == 1) {
         recomputations(layout);
@@ -72,14 +75,24 @@ class Enumeration {
       if (own / rows < layout.pp) continue;  // the bubble would exceed the work
       layout.schedule = "1f1b";
       layout.virtual_stages = 1;
+      if (space_.ranks_of_kind > 0) layout.stage_layers = even_layers(space_.layers, layout.pp);
       recomputations(layout);
+      if (space_.ranks_of_kind > 0) continue;
       for (int each = 2; each <= kMostVirtualStages; each *= 2) {
-        if (space_.layers % (int64_t{layout.pp} * each) != 0 || (own / rows) % layout.pp != 0) continue;
+        if (!has_stages(layout.pp, each) || (own / rows) % layout.pp != 0) continue;
         layout.schedule = "interleaved1f1b";
         layout.virtual_stages = each;
         recomputations(layout);
       }
     }
+  }
+
+  // Whether stages with equal numbers of layers, except for the last one, give this number of stages per
+  // rank.
+  bool has_stages(int64_t pp, int64_t each) const {
+    const int64_t layers = (space_.layers + pp * each - 1) / (pp * each),
+                  stages = (space_.layers + layers - 1) / layers;
+    return (stages + pp - 1) / pp == each;
   }
 
   void recomputations(Layout layout) {
@@ -115,6 +128,42 @@ class Enumeration {
 
 }  // namespace
 
+std::vector<int64_t> even_layers(int64_t layers, int64_t stages) {
+  std::vector<int64_t> out;
+  for (int64_t stage = 0; stage < stages; ++stage)
+    out.push_back(layers * (stage + 1) / stages - layers * stage / stages);
+  return out;
+}
+
+namespace {
+
+bool is_layer(const std::string& unit) {
+  const size_t dot = unit.rfind('.');
+  return dot != unit.npos && dot + 1 < unit.size() &&
+         unit.find_first_not_of("0123456789", dot + 1) == unit.npos;
+}
+
+// Returns "[[model.embed_tokens, model.layers.0], [model.layers.1, model.norm]]". Units before the first
+// layer are on the first stage, units after the last layer on the last stage.
+std::string stages_text(const std::vector<std::string>& units, const std::vector<int64_t>& layers) {
+  std::string out;
+  size_t stage = 0;
+  int64_t left = layers.front();
+  for (size_t i = 0; i < units.size(); ++i) {
+    if (is_layer(units[i])) {
+      if (left == 0 && stage + 1 < layers.size()) {
+        left = layers[++stage];
+        out += "], [";
+      }
+      --left;
+    }
+    out += (out.empty() || out.ends_with("[") ? "" : ", ") + units[i];
+  }
+  return "[[" + out + "]]";
+}
+
+}  // namespace
+
 std::string Layout::text() const {
   std::string out = strategy;
   const auto add = [&](const char* name, int size) {
@@ -128,6 +177,11 @@ std::string Layout::text() const {
   if (pp > 1)
     out += " (" + schedule +
            (virtual_stages > 1 ? ", " + std::to_string(virtual_stages) + " stages per rank)" : ")");
+  if (!stage_layers.empty()) {
+    std::vector<std::string> counts;
+    for (const int64_t count : stage_layers) counts.push_back(std::to_string(count));
+    out += ", layers " + text::join(counts, " + ");
+  }
   out += ", batch " + std::to_string(rows);
   if (recomputation != "none") out += ", recomputation " + recomputation;
   if (!reshards) out += ", no reshard after forward";
@@ -160,7 +214,7 @@ Node with_layout(const LayoutSpace& space, const Layout& layout) {
     out = config::with_override(out, key, value);
   };
   const int dp = space.world / (layout.tp * layout.cp * layout.pp);
-  set("distributed.strategy", layout.strategy);
+  if (!layout.strategy.empty()) set("distributed.strategy", layout.strategy);
   set("distributed.dp_size", "none");
   set("distributed.tp_size", std::to_string(layout.tp));
   set("distributed.cp_size", std::to_string(layout.cp));
@@ -187,6 +241,8 @@ Node with_layout(const LayoutSpace& space, const Layout& layout) {
   if (layout.virtual_stages > 1)
     pipeline += ", layers_per_stage: " + std::to_string((space.layers + stages - 1) / stages) +
                 ", round_virtual_stages_to_pp_multiple: up";
+  if (!layout.stage_layers.empty())
+    pipeline += ", module_fqns_per_model_part: " + stages_text(space.units, layout.stage_layers);
   set("distributed.pipeline", pipeline + "}");
   return out;
 }

@@ -19,6 +19,7 @@ struct Layout {
   std::string recomputation = "none";  // "none", "selective", "full"
   bool reshards = true;                // parameters are freed after the forward pass
   bool sequence_parallel = false;
+  std::vector<int64_t> stage_layers = {};  // [stage]: number of layers; empty: equal numbers
 
   bool operator==(const Layout&) const = default;
   // Returns "fsdp2, tp 8, pp 4 (interleaved1f1b, 2 stages per rank), microbatches of 1, recomputation full".
@@ -32,7 +33,11 @@ struct LayoutSpace {
   Node recipe;
   int world = 1;
   int64_t node_devices = 8;
-  std::string strategy;  // strategy of the recipe; its mesh and fields allow:
+  // Number of ranks that must be a multiple of the ranks of a stage, so that all ranks of a stage are on the
+  // same kind of machine. 0: there is only one kind.
+  int64_t ranks_of_kind = 0;
+  std::vector<std::string> units;  // names of the model's units
+  std::string strategy;            // strategy of the recipe; its mesh and fields allow:
   bool has_replicas = false, has_reshard = false, has_sequence_parallel = false;
   int64_t layers = 0, heads = 0, key_value_heads = 0, experts = 0;
   int64_t row_length = 0, global_batch = 0;
@@ -42,6 +47,9 @@ struct LayoutSpace {
 // Returns every layout that divides the world, the batch and the layers and keeps the fixed values. Throws
 // Error{usage} for a fixed key that is not a key of layouts.
 std::vector<Layout> all_layouts(const LayoutSpace& space);
+
+// Returns the number of layers of each stage, as equal as possible.
+std::vector<int64_t> even_layers(int64_t layers, int64_t stages);
 
 // Returns the recipe with this layout.
 Node with_layout(const LayoutSpace& space, const Layout& layout);

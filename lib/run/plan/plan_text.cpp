@@ -25,20 +25,11 @@ std::string time_text(double seconds) {
   return seconds < 1 ? formatted("%.3g ms", seconds * 1e3) : formatted("%.3g s", seconds);
 }
 
-// Returns the parts of a step by name.
-std::vector<std::pair<std::string, double>> parts_of(const StepTime& time) {
-  std::vector<std::pair<std::string, double>> out = {
-      {"computation", time.compute}, {"the host's launches", time.launches}, {"the bubble", time.bubble}};
-  for (const auto& [group, seconds] : time.waits)
-    out.emplace_back(group == "update" ? "reductions and the update" : "collectives of " + group, seconds);
-  return out;
-}
-
 // Returns the part of a step in which the layout loses most time against the best one.
 std::string loss_text(const StepTime& time, const StepTime& best) {
-  const auto fastest = parts_of(best);
+  const auto fastest = best.parts();
   std::pair<std::string, double> most;
-  for (const auto& [name, seconds] : parts_of(time)) {
+  for (const auto& [name, seconds] : time.parts()) {
     const auto found = std::find_if(fastest.begin(), fastest.end(),
                                     [&, part = name](const auto& other) { return other.first == part; });
     const double more = seconds - (found == fastest.end() ? 0 : found->second);
@@ -93,11 +84,18 @@ std::string fields_json(const Layout& layout) {
   return "{" + out + "}";
 }
 
+std::string stages_json(const Layout& layout) {
+  if (layout.stage_layers.empty()) return "";
+  std::string out;
+  for (const int64_t count : layout.stage_layers) out += (out.empty() ? "" : ", ") + std::to_string(count);
+  return ", \"stage_layers\": [" + out + "]";
+}
+
 std::string layout_json(const PlannedLayout& one) {
   std::string parts;
-  for (const auto& [name, seconds] : parts_of(one.cost.time))
+  for (const auto& [name, seconds] : one.cost.time.parts())
     parts += (parts.empty() ? "" : ", ") + text::quoted(name) + formatted(": %.6g", seconds);
-  return "{\"layout\": " + fields_json(one.layout) +
+  return "{\"layout\": " + fields_json(one.layout) + stages_json(one.layout) +
          formatted(
              ", \"peak_bytes\": %.0f, \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"mfu\": %.4g",
              one.cost.peak, one.cost.time.seconds, one.tokens_per_second(), one.mfu) +
@@ -168,16 +166,25 @@ std::string to_json(const FoundLayouts& found, size_t top) {
          ", \"too_large\": " + list_json(found.too_large, top) + ", \"refused\": {" + refused + "}}";
 }
 
-std::string explained(const PlannedLayout& one) {
-  std::string out = one.layout.text() + "\n";
-  out += "  step: " + time_text(one.cost.time.seconds) + ", limited by " + one.cost.time.limit() + "\n";
-  for (const auto& [name, seconds] : parts_of(one.cost.time))
-    if (seconds > 0)
-      out += formatted("  %6.1f %%  ", seconds / one.cost.time.seconds * 100) + name + ", " +
-             time_text(seconds) + "\n";
-  out += "  memory: at most " + bytes_text(one.cost.peak) + " on stage " + std::to_string(one.cost.stage) +
-         ", of which " + bytes_text(one.cost.before) + " are held before the step\n";
-  for (const GroupTraffic& traffic : one.cost.traffic)
+std::string explained(const Layout& layout, const LayoutDetails& details) {
+  const StepCost& cost = details.cost;
+  std::string out = layout.text() + "\n";
+  out += "  step: " + time_text(cost.time.seconds) + ", limited by " + cost.time.limit() + "\n";
+  for (const auto& [name, seconds] : cost.time.parts())
+    out += formatted("  %6.1f %%  ", seconds / cost.time.seconds * 100) + name + ", " + time_text(seconds) +
+           "\n";
+  out += "  memory: at most " + bytes_text(cost.peak) +
+         (cost.stages == 1 ? "" : " on stage " + std::to_string(cost.stage)) + "\n";
+  for (const RankTimeline& timeline : cost.timelines) {
+    if (timeline.rank != cost.stage) continue;
+    for (const auto& [kind, bytes] : timeline.peak_memory)
+      out += formatted("  %6.1f %%  ", bytes / cost.peak * 100) + kind + ", " + bytes_text(bytes) +
+             (kind == "parameters and optimizer" && details.optimizer > 0
+                  ? ", of which the optimizer " + bytes_text(details.optimizer)
+                  : "") +
+             "\n";
+  }
+  for (const GroupTraffic& traffic : cost.traffic)
     if (traffic.ranks > 1)
       out += "  " + traffic.group + " (" + std::to_string(traffic.ranks) +
              " ranks): " + std::to_string(traffic.calls) + " calls of " + bytes_text(traffic.bytes) +
@@ -185,11 +192,19 @@ std::string explained(const PlannedLayout& one) {
   return out;
 }
 
-std::string comment_of(const FoundLayouts& found, const PlannedLayout& one) {
-  return "# " + one.layout.text() + " on " + std::to_string(found.world) + " x " + found.device +
-         ", as heddle plan predicts: " + time_text(one.cost.time.seconds) + " per step, " +
-         count_text(static_cast<int64_t>(one.tokens_per_second())) + " tokens per second, at most " +
-         bytes_text(one.cost.peak) + " of memory per rank\n";
+std::string title_of(const FoundLayouts& found, const Layout& layout) {
+  return layout.text() + " on " + std::to_string(found.world) + " x " + found.device;
+}
+
+std::string recipe_text(const FoundLayouts& found, const PlannedLayout& one, const Node& recipe) {
+  const double seconds = one.cost.time.seconds;
+  const std::string plan = "{device: " + text::quoted(found.device) +
+                           ", world_size: " + std::to_string(found.world) +
+                           formatted(", step_seconds: %.6g, peak_bytes: %.0f}", seconds, one.cost.peak);
+  return "# " + title_of(found, one.layout) + ", as heddle plan predicts: " + time_text(seconds) +
+         " per step, " + count_text(static_cast<int64_t>(one.tokens_per_second())) +
+         " tokens per second, at most " + bytes_text(one.cost.peak) + " of memory per rank\n" +
+         config::to_yaml(config::with_override(recipe, "plan", plan));
 }
 
 }  // namespace heddle

@@ -12,9 +12,12 @@ namespace heddle {
 std::string to_text(const FoundLayouts& found, size_t top);
 // Returns one JSON object on one line.
 std::string to_json(const FoundLayouts& found, size_t top);
-// Returns one layout in detail: its time by part and its memory by kind.
-std::string explained(const PlannedLayout& layout);
-// Returns the comment at the top of a recipe that is written for a layout.
-std::string comment_of(const FoundLayouts& found, const PlannedLayout& layout);
+// Returns one layout in detail: its time by part, its memory by kind, and its collectives by group.
+std::string explained(const Layout& layout, const LayoutDetails& details);
+// Returns "fsdp2, tp 2, batch 1 on 64 x H100".
+std::string title_of(const FoundLayouts& found, const Layout& layout);
+// Returns the YAML of a recipe with a layout, with the prediction in a comment at its top and in its section
+// `plan`.
+std::string recipe_text(const FoundLayouts& found, const PlannedLayout& layout, const Node& recipe);
 
 }  // namespace heddle

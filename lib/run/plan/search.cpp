@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -21,7 +22,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kEnough = 10;          // layouts per table
+constexpr double kLast = 1e6;           // factor that orders layouts that are likely too large last
 constexpr double kFarBehind = 1.25;     // factor of the slowest layout in the table
+constexpr double kUncertain = 2;        // the same factor for a layout whose shape was not tried
+constexpr double kKernels = 60;         // kernels of a layer, forward and backward
+constexpr double kExchanges = 8;        // collectives of a layer with tensor parallelism
+constexpr int kMostMoves = 4;           // maximum number of layers moved one by one between stages
 constexpr int64_t kRecordedPasses = 2;  // the first pass, and one that stands for all later ones
 // Minimum activations that a layer keeps per token, in multiples of the hidden size. Without recomputation:
 // inputs of linear layers and of attention. With full recomputation: the layer's input.
@@ -66,14 +72,16 @@ ModelFigures figures_of(const PreparedModel& model, int64_t row_length) {
 class Search {
  public:
   Search(const PlanRequest& request, PluginRegistry& plugins)
-      : request_(request), plugins_(plugins), machine_(with_even_nodes(request.machine, request.world)) {}
+      : request_(request),
+        plugins_(plugins),
+        machine_(with_even_nodes(request.machines.front().machine, request.world)) {}
 
   LayoutSpace space() {
     // One rank fits any world; the recipe's own layout may not divide this one.
     LayoutSpace out;
     out.recipe = request_.recipe;
     out.global_batch = 1;
-    const Node plain = with_layout(out, Layout{own_strategy()});
+    const Node plain = with_layout(out, Layout{});
     const Preflight checked = preflight_of(plain, plugins_, 1);
     if (!checked.model)
       throw Error(ErrorCode::usage, "heddle plan", "the model is not on this machine",
@@ -105,6 +113,10 @@ class Search {
     out.row_length = row_length_;
     out.global_batch = checked.recipe.steps.global_batch_size;
     out.fixed = request_.fixed;
+    for (const auto& unit : checked.model->make()) out.units.emplace_back(unit->name());
+    if (request_.machines.size() > 1)
+      for (const MachinePart& part : request_.machines)
+        out.ranks_of_kind = std::gcd(out.ranks_of_kind, part.ranks);
     return out;
   }
 
@@ -112,11 +124,13 @@ class Search {
     const Clock::time_point begin = Clock::now();
     const LayoutSpace space = this->space();
     FoundLayouts out;
-    out.device = machine_.name;
     out.world = request_.world;
     out.row_length = row_length_;
     out.global_batch = space.global_batch;
-    out.memory = machine_.memory * request_.memory_share;
+    for (const MachinePart& part : request_.machines) {
+      out.device += (out.device.empty() ? "" : " and ") + part.machine.name;
+      out.memory = std::max(out.memory, part.machine.memory * request_.memory_share);
+    }
     std::vector<Candidate> candidates;
     for (Layout& layout : all_layouts(space)) {
       ++out.layouts;
@@ -135,11 +149,9 @@ class Search {
                   "change --world-size or step_scheduler.global_batch_size");
     while (!candidates.empty() &&
            std::chrono::duration<double>(Clock::now() - begin).count() < request_.seconds) {
-      const auto next =
-          std::min_element(candidates.begin(), candidates.end(),
-                           [&](const auto& a, const auto& b) { return expected(a) < expected(b); });
+      const auto next = next_of(candidates, out);
+      if (next == candidates.end()) break;
       const Candidate candidate = *next;
-      if (is_enough(expected(candidate), out)) break;
       candidates.erase(next);
       if (is_hopeless(candidate, out)) continue;
       try_layout(candidate, space, out);
@@ -152,15 +164,20 @@ class Search {
     return out;
   }
 
- private:
-  std::string own_strategy() const {
-    const Node* const section = request_.recipe.find("distributed");
-    const Node* const word = section == nullptr || !section->is_map() ? nullptr : section->find("strategy");
-    if (word != nullptr && !word->is_null()) return word->as_text();
-    throw Error(ErrorCode::usage, "heddle plan", "the recipe sets no strategy",
-                "set distributed.strategy; all layouts use it");
+  LayoutDetails details(const PlannedLayout& layout) {
+    LayoutDetails out;
+    out.recipe = with_layout(space(), layout.layout);
+    const Preflight checked = preflight_of(out.recipe, plugins_, request_.world);
+    const StepPlan plan = step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline);
+    out.cost = step_cost(plan, plugins_, row_length_, request_.machines,
+                         {kRecordedPasses, /*all_microbatches=*/false, /*with_timelines=*/true});
+    std::vector<std::string> ignored;
+    if (const auto sizes = sizes_if_known(plan, plugins_, ignored))
+      out.optimizer = static_cast<double>(sizes->most.optimizer);
+    return out;
   }
 
+ private:
   // Measures parameters, gradients and optimizer state per rank on one and on two data-parallel ranks, to
   // tell replicated bytes from sharded bytes.
   void measure_state(const Preflight& checked, const Node& plain) {
@@ -187,7 +204,16 @@ class Search {
 
   double expected(const Candidate& candidate) const {
     const auto found = corrections_.find(shape_of(candidate.layout));
-    return candidate.seconds * (found == corrections_.end() ? typical_correction() : found->second);
+    const double seconds =
+        candidate.seconds * (found == corrections_.end() ? typical_correction() : found->second);
+    return seconds * (is_likely_too_large(candidate.layout) ? kLast : 1);
+  }
+
+  // Scales the lower bound of memory by the smallest ratio that dry steps with the same recomputation showed.
+  bool is_likely_too_large(const Layout& layout) const {
+    const auto found = beyond_.find(layout.recomputation);
+    const double memory = machine_.memory * request_.memory_share;  // of the first machine
+    return found != beyond_.end() && memory > 0 && found->second * least_memory(layout) > memory;
   }
 
   double typical_correction() const {
@@ -196,13 +222,33 @@ class Search {
     return corrections_.empty() ? 1 : std::exp(logarithms / static_cast<double>(corrections_.size()));
   }
 
-  // Whether enough layouts fit and no remaining layout is expected to come near them.
-  bool is_enough(double next, const FoundLayouts& out) const {
-    if (out.fitting.size() < kEnough) return false;
+  bool is_tried(const Candidate& candidate) const {
+    return corrections_.contains(shape_of(candidate.layout));
+  }
+
+  // Returns the candidate that is expected to be fastest, or the end if enough layouts fit and no remaining
+  // candidate is expected to come near them. The expected time of a shape that was not tried is less certain,
+  // so such a candidate is tried up to a larger factor.
+  std::vector<Candidate>::iterator next_of(std::vector<Candidate>& candidates,
+                                           const FoundLayouts& out) const {
+    const auto first = [&](bool only_untried) {
+      auto best = candidates.end();
+      for (auto one = candidates.begin(); one != candidates.end(); ++one)
+        if (!(only_untried && is_tried(*one)) &&
+            (best == candidates.end() || expected(*one) < expected(*best)))
+          best = one;
+      return best;
+    };
+    const auto next = first(/*only_untried=*/false);
+    if (out.fitting.size() < kEnough || next == candidates.end()) return next;
     std::vector<double> seconds;
     for (const PlannedLayout& one : out.fitting) seconds.push_back(one.cost.time.seconds);
     std::nth_element(seconds.begin(), seconds.begin() + kEnough - 1, seconds.end());
-    return next > kFarBehind * seconds[kEnough - 1];
+    if (expected(*next) <= kFarBehind * seconds[kEnough - 1]) return next;
+    const auto untried = first(/*only_untried=*/true);
+    const bool is_near =
+        untried != candidates.end() && expected(*untried) <= kUncertain * seconds[kEnough - 1];
+    return is_near ? untried : candidates.end();
   }
 
   // Whether a layout of the same shape that keeps no more activations did not fit or was refused.
@@ -222,19 +268,81 @@ class Search {
   void try_layout(const Candidate& candidate, const LayoutSpace& space, FoundLayouts& out) {
     PlannedLayout planned{candidate.layout};
     try {
-      const Preflight checked = preflight_of(with_layout(space, candidate.layout), plugins_, request_.world);
-      planned.cost =
-          step_cost(step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline), plugins_,
-                    row_length_, machine_, {kRecordedPasses, /*all_microbatches=*/false});
+      planned.cost = cost_of(candidate.layout, space);
+      balance(planned, space);
     } catch (const Error& error) {
       ++out.refused[error.message()];
       return;
     }
     const double flops = figures_.flops_per_token * planned.tokens_per_second() / request_.world;
     if (machine_.peak(dtype_) > 0) planned.mfu = flops / machine_.peak(dtype_);
-    planned.fits = out.memory == 0 || planned.cost.peak <= out.memory;
+    planned.fits = fits(planned.cost);
+    const double beyond = planned.cost.peak / std::max(1.0, least_memory(candidate.layout));
+    const auto [found, is_first] = beyond_.try_emplace(candidate.layout.recomputation, beyond);
+    if (!is_first) found->second = std::min(found->second, beyond);
     corrections_[shape_of(candidate.layout)] = planned.cost.time.seconds / candidate.seconds;
     (planned.fits ? out.fitting : out.too_large).push_back(std::move(planned));
+  }
+
+  bool fits(const StepCost& cost) const {
+    return cost.device_memory == 0 || cost.peak <= cost.device_memory * request_.memory_share;
+  }
+
+  StepCost cost_of(const Layout& layout, const LayoutSpace& space) {
+    const Preflight checked = preflight_of(with_layout(space, layout), plugins_, request_.world);
+    return step_cost(step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline), plugins_,
+                     row_length_, request_.machines, {kRecordedPasses, /*all_microbatches=*/false});
+  }
+
+  // Moves layers between stages on machines of several kinds: first in proportion to the measured speed of
+  // each stage, then one by one from the slowest to the fastest stage while the step gets shorter.
+  void balance(PlannedLayout& planned, const LayoutSpace& space) {
+    if (planned.layout.stage_layers.empty()) return;
+    const auto try_split = [&](std::vector<int64_t> layers) {
+      PlannedLayout other{planned.layout};
+      other.layout.stage_layers = std::move(layers);
+      try {
+        other.cost = cost_of(other.layout, space);
+      } catch (const Error&) {
+        return false;  // the engine refuses this split
+      }
+      const bool is_better = fits(other.cost) != fits(planned.cost)
+                                 ? fits(other.cost)
+                                 : other.cost.time.seconds < planned.cost.time.seconds;
+      if (is_better) planned = std::move(other);
+      return is_better;
+    };
+    try_split(by_speed(planned));
+    for (int moves = 0; moves < kMostMoves && try_split(with_one_moved(planned)); ++moves) {
+    }
+  }
+
+  // Assigns each layer to the stage that then takes the least time.
+  static std::vector<int64_t> by_speed(const PlannedLayout& planned) {
+    const std::vector<int64_t>& now = planned.layout.stage_layers;
+    std::vector<int64_t> out(now.size(), 1);
+    int64_t left = std::accumulate(now.begin(), now.end(), int64_t{0}) - static_cast<int64_t>(now.size());
+    for (; left > 0; --left) {
+      size_t best = 0;
+      double least = 0;
+      for (size_t stage = 0; stage < out.size(); ++stage) {
+        const double seconds = planned.cost.stage_seconds[stage] / static_cast<double>(now[stage]) *
+                               static_cast<double>(out[stage] + 1);
+        if (stage == 0 || seconds < least) best = stage, least = seconds;
+      }
+      ++out[best];
+    }
+    return out;
+  }
+
+  // Returns the layers with one moved from the slowest to the fastest stage.
+  static std::vector<int64_t> with_one_moved(const PlannedLayout& planned) {
+    const std::vector<double>& seconds = planned.cost.stage_seconds;
+    std::vector<int64_t> out = planned.layout.stage_layers;
+    const auto slowest = std::max_element(seconds.begin(), seconds.end()) - seconds.begin();
+    const auto fastest = std::min_element(seconds.begin(), seconds.end()) - seconds.begin();
+    if (out[slowest] > 1) --out[slowest], ++out[fastest];
+    return out;
   }
 
   double ranks_of_parameters(const Layout& layout) const {
@@ -286,6 +394,10 @@ class Search {
     const double beside =
         crosses ? std::min(link, network * std::max<double>(1, machine_.node_devices / layout.tp)) : link;
     const double gathers = space.has_reshard && layout.pp == 1 && layout.reshards ? 2 * microbatches + 1 : 2;
+    // Short kernels and short collectives take the time of their launches.
+    const double own_layers = microbatches * layers / layout.pp * recomputed;
+    seconds = std::max(seconds, own_layers * kKernels * machine_.launch_seconds);
+    if (layout.tp > 1) seconds += own_layers * kExchanges * machine_.collective_seconds;
     // All-gathers overlap with computation; the longer of the two counts.
     if (dp > 1) seconds = std::max(seconds, own * 2 * gathers / beside) + 0.05 * own * 2 * gathers / beside;
     return seconds;
@@ -299,6 +411,7 @@ class Search {
   double whole_ = 0, divided_ = 0;  // bytes, set by measure_state()
   c10::ScalarType dtype_ = c10::kBFloat16;
   std::map<Shape, double> corrections_;
+  std::map<std::string, double> beyond_;  // by recomputation: smallest ratio of a peak to least_memory()
 };
 
 }  // namespace
@@ -307,8 +420,8 @@ FoundLayouts search_layouts(const PlanRequest& request, PluginRegistry& plugins)
   return Search(request, plugins).run();
 }
 
-Node recipe_of(const PlanRequest& request, PluginRegistry& plugins, const Layout& layout) {
-  return with_layout(Search(request, plugins).space(), layout);
+LayoutDetails details_of(const PlanRequest& request, PluginRegistry& plugins, const PlannedLayout& layout) {
+  return Search(request, plugins).details(layout);
 }
 
 }  // namespace heddle

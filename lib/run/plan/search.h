@@ -17,7 +17,7 @@ namespace heddle {
 struct PlanRequest {
   Node recipe;
   int world = 1;
-  MachineFile machine;
+  Machines machines;          // with their ranks, if several
   double memory_share = 0.9;  // share of device memory for tensors
   int64_t row_length = 0;     // 0: that of the recipe's data
   double seconds = 20;        // no dry step starts after this time
@@ -36,7 +36,7 @@ struct FoundLayouts {
   std::string device;
   int world = 1;
   int64_t row_length = 0, global_batch = 0;
-  double memory = 0;                       // bytes for tensors; 0: unknown
+  double memory = 0;                       // bytes for tensors on the largest device; 0: unknown
   std::vector<PlannedLayout> fitting;      // fastest first
   std::vector<PlannedLayout> too_large;    // least memory first
   int64_t layouts = 0;                     // layouts that divide the world, the batch and the layers
@@ -49,7 +49,13 @@ struct FoundLayouts {
 // recipe whose model or row length is unknown.
 FoundLayouts search_layouts(const PlanRequest& request, PluginRegistry& plugins);
 
-// Returns the recipe of a layout that search_layouts() returned.
-Node recipe_of(const PlanRequest& request, PluginRegistry& plugins, const Layout& layout);
+// One of these layouts in detail.
+struct LayoutDetails {
+  Node recipe;           // with the layout
+  StepCost cost;         // with timelines
+  double optimizer = 0;  // bytes of optimizer state on the rank with the most
+};
+// Returns the details of a layout that search_layouts() returned for the same request.
+LayoutDetails details_of(const PlanRequest& request, PluginRegistry& plugins, const PlannedLayout& layout);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The sections `benchmark:` and `mfu:`.
+// The sections `benchmark:`, `mfu:` and `plan:`.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,14 @@ struct MfuSection {
   std::optional<double> peak_tflops;  // per rank; empty: from the device name
 };
 
+// The prediction of `heddle plan --write` for the recipe. A run compares its step times with it.
+struct PlanSection {
+  std::string device;  // the name of its machine file
+  int64_t world_size = 0;
+  double step_seconds = 0;  // 0: no prediction
+  double peak_bytes = 0;    // on the rank with the highest memory
+};
+
 namespace recipe {
 
 // Whether the recipe is AutoModel's benchmark recipe.
@@ -33,10 +41,13 @@ bool is_benchmark(const Node& root);
 
 std::vector<FieldInfo> benchmark_fields();
 std::vector<FieldInfo> mfu_fields();
+std::vector<FieldInfo> plan_fields();
 
 // Reads the section of a benchmark recipe. Throws Error{config}.
 BenchmarkSection read_benchmark(const Node& section, RecipeNotes& notes);
 MfuSection read_mfu(const Node& section);
+// Reads the section `plan:` of a whole recipe. Without it, returns the defaults. Throws Error{config}.
+PlanSection read_plan(const Node& root);
 
 }  // namespace recipe
 }  // namespace heddle

@@ -7,6 +7,7 @@
 #include "heddle/config/common_fields.h"
 #include "lib/data/section_keys.h"
 #include "lib/data/tokens/token_files.h"
+#include "lib/run/recipe/benchmark.h"
 #include "lib/run/recipe/datasets.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
@@ -70,6 +71,7 @@ class RecipeReader {
     each_key("checkpoint", [&](auto& found) { read_checkpoint(found); });
     each("validation_samples", [&] { recipe_.samples = recipe::read_samples(of("validation_samples")); });
     each("mfu", [&] { recipe_.mfu = recipe::read_mfu(of("mfu")); });
+    each("plan", [&] { recipe::read_plan(root_); });
     each("benchmark", [&] { read_benchmark(); });
     each("plugins", [&] { recipe::read_plugins(of("plugins")); });
     recipe_.add(std::move(notes_));
@@ -312,7 +314,8 @@ std::vector<SectionFields> section_fields() {
           {"checkpoint", recipe::checkpoint_fields()},
           {"validation_samples", recipe::samples_fields()},
           {"benchmark", recipe::benchmark_fields()},
-          {"mfu", recipe::mfu_fields()}};
+          {"mfu", recipe::mfu_fields()},
+          {"plan", recipe::plan_fields()}};
 }
 
 }  // namespace heddle

@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-inline constexpr std::array<std::string_view, 20> kSections = {"recipe",
+inline constexpr std::array<std::string_view, 21> kSections = {"recipe",
                                                                "seed",
                                                                "step_scheduler",
                                                                "model",
@@ -26,7 +26,8 @@ inline constexpr std::array<std::string_view, 20> kSections = {"recipe",
                                                                "validation_dataloader",
                                                                "validation_samples",
                                                                "benchmark",
-                                                               "mfu"};
+                                                               "mfu",
+                                                               "plan"};
 inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // followed by a name
 
 // Other sections of AutoModel's recipes, with the hint if no plugin offers them. A null section counts as

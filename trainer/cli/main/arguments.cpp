@@ -94,14 +94,17 @@ void add_plan(CLI::App& app, Parsed& parsed) {
   PlanCommand& to = parsed.plan;
   CLI::App* command = app.add_subcommand(
       "plan", "Finds the layouts of a run that fit a machine, and predicts their step times");
-  command->add_option("CONFIG", to.config, "YAML configuration file")->required();
+  command->add_option("CONFIG", to.config, "YAML configuration file");
   command->add_option("--world-size", to.world_size, "Number of ranks of the run")
       ->required()
       ->check(CLI::Range(1, 1 << 16));
   CLI::Option* device =
       command->add_option("--device", to.device, "Device of the machine, such as H100 (default H100)")
           ->option_text("NAME");
-  command->add_option("--machine", to.machine, "Machine file, instead of --device")
+  command
+      ->add_option("--machine", to.machine,
+                   "Machine file, instead of --device, or several files with the ranks on each: "
+                   "a.yaml:8,b.yaml:8")
       ->excludes(device)
       ->option_text("FILE");
   CLI::Option* nodes =
@@ -128,7 +131,19 @@ void add_plan(CLI::App& app, Parsed& parsed) {
   command->add_option("--fix", to.fixed, "Keep a value of the layout, such as tp_size=4")
       ->option_text("KEY=VALUE")
       ->allow_extra_args(false);
-  command->add_option("--write", to.write, "Write the recipe with the fastest layout to a file")
+  command
+      ->add_option("--picture", to.picture,
+                   "Draw a step of the layout of --explain (default: the first) to an SVG file")
+      ->option_text("FILE");
+  command
+      ->add_option("--trace", to.trace,
+                   "Write a trace of a step of that layout to a file, for ui.perfetto.dev")
+      ->option_text("FILE");
+  command->add_option("--write", to.write, "Write the recipe with that layout to a file")
+      ->option_text("FILE");
+  command
+      ->add_option("--measure", to.measure,
+                   "Measure this machine with --world-size ranks and write its machine file; needs no CONFIG")
       ->option_text("FILE");
   command->add_flag("--json", parsed.json, "Print one JSON object on one line");
   command->footer(kOverrides);

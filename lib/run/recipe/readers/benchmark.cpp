@@ -1,4 +1,4 @@
-// Reads `benchmark:` and `mfu:`.
+// Reads `benchmark:`, `mfu:` and `plan:`.
 #include "lib/run/recipe/benchmark.h"
 
 #include "heddle/base/error.h"
@@ -46,6 +46,21 @@ const ConfigSchema<MfuSection>& mfu_schema() {
   return schema;
 }
 
+const ConfigSchema<PlanSection>& plan_schema() {
+  static const auto schema =
+      ConfigSchema<PlanSection>()
+          .field("device", &PlanSection::device, "Machine of the prediction.")
+          .field("world_size", &PlanSection::world_size, "Number of ranks of the prediction. 0: any.",
+                 at_least<int64_t>(0))
+          .field("step_seconds", &PlanSection::step_seconds,
+                 "Predicted seconds per step. A run prints it with the measured time after 20 steps. 0: no "
+                 "prediction.",
+                 at_least(0.0))
+          .field("peak_bytes", &PlanSection::peak_bytes,
+                 "Predicted peak memory in bytes of the rank with the most.", at_least(0.0));
+  return schema;
+}
+
 }  // namespace
 
 bool is_benchmark(const Node& root) {
@@ -61,6 +76,15 @@ std::vector<FieldInfo> benchmark_fields() {
 
 std::vector<FieldInfo> mfu_fields() {
   return mfu_schema().fields();
+}
+
+std::vector<FieldInfo> plan_fields() {
+  return plan_schema().fields();
+}
+
+PlanSection read_plan(const Node& root) {
+  const Node* const section = root.find("plan");
+  return section == nullptr || section->is_null() ? PlanSection() : plan_schema().read(*section);
 }
 
 BenchmarkSection read_benchmark(const Node& section, RecipeNotes& notes) {

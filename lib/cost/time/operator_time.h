@@ -6,6 +6,9 @@
 
 namespace heddle {
 
+// Returns the kind of work of a recorded operator: "products", "attention" or "other operators".
+const char* kind_of(const OperatorCall& call);
+
 // Returns the seconds of a recorded operator without its launch: products by tiles and waves on the
 // multiprocessors, attention by tiles of queries, other operators by bytes. 0: the machine file lacks the
 // speeds.

@@ -1,6 +1,6 @@
 // Times of rings and trees over the links within and between nodes, after NCCL's own model
 // (src/graph/tuning.cc).
-#include "lib/cost/collective_time.h"
+#include "lib/cost/time/collective_time.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // Times of products by tiles and waves, of attention by tiles of queries, and of other operators by bytes.
-#include "lib/cost/operator_time.h"
+#include "lib/cost/time/operator_time.h"
 
 #include <algorithm>
 #include <array>
@@ -63,10 +63,9 @@ double multiplying(const ProductShape& shape, const MachineFile& machine) {
 double attending(const OperatorCall& call, const MachineFile& machine, bool backward) {
   const ProductShape& shape = *call.product;
   const double size = shape.k < 128 ? 0.85 : shape.k > 128 ? 0.9 : 1;
-  const double rate =
-      machine.peak_16 > 0 && c10::elementSize(shape.dtype) <= 2
-          ? machine.peak_16 * (backward ? machine.attention_backward : machine.attention_forward) * size
-          : machine.peak_32 * machine.efficiency_32;
+  const double peak =
+      machine.peak_16 > 0 && c10::elementSize(shape.dtype) <= 2 ? machine.peak_16 : machine.peak_32;
+  const double rate = peak * size * (backward ? machine.attention_backward : machine.attention_forward);
   if (rate <= 0 || shape.m == 0) return 0;
   const auto length = static_cast<double>(shape.m);
   const double tiles = static_cast<double>(shape.batch) * std::ceil(length / kQueries),
@@ -76,12 +75,17 @@ double attending(const OperatorCall& call, const MachineFile& machine, bool back
 
 }  // namespace
 
+const char* kind_of(const OperatorCall& call) {
+  if (!call.product) return "other operators";
+  return std::string_view(call.name).starts_with("heddle::attention") ? "attention" : "products";
+}
+
 double operator_seconds(const OperatorCall& call, const MachineFile& machine) {
   const double bytes = moving(call, machine);
   if (!call.product) return bytes;
   const std::string_view name = call.name;
-  if (name == "heddle::attention" || name == "heddle::attention_backward")
-    return std::max(bytes, attending(call, machine, name != "heddle::attention"));
+  if (name.starts_with("heddle::attention"))
+    return std::max(bytes, attending(call, machine, name == "heddle::attention_backward"));
   return std::max(bytes, multiplying(*call.product, machine));
 }
 

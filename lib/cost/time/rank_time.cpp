@@ -1,12 +1,12 @@
 // Replays a dry step on the streams of a device.
-#include "lib/cost/rank_time.h"
+#include "lib/cost/time/rank_time.h"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
-#include "lib/cost/collective_time.h"
-#include "lib/cost/operator_time.h"
+#include "lib/cost/time/collective_time.h"
+#include "lib/cost/time/operator_time.h"
 
 namespace heddle {
 namespace {
@@ -35,6 +35,7 @@ class Replay {
 
   RankTime run() {
     double schedule_end = 0;
+    if (with_timeline_) collect_changes();
     for (const auto& [moment, event] : events()) {
       switch (event.kind) {
         case Event::work:
@@ -49,6 +50,7 @@ class Replay {
         case Event::begin_action:
           begins_[event.place] = device_;
           waited_ = {};
+          worked_ = {};
           break;
         case Event::end_action:
           end_action(event.place);
@@ -90,14 +92,19 @@ class Replay {
   void work(const OperatorCall& call) {
     host_ += machine_.launch_seconds;
     const double begin = std::max(host_, device_);
-    if (host_ > device_) out_.launches += host_ - device_;
+    if (host_ > device_) add_work(kHost, host_ - device_);
     double seconds = operator_seconds(call, machine_) + machine_.kernel_seconds;
     const double beside = std::clamp(communicating_until_ - begin, 0.0, seconds);
     seconds += beside * machine_.collective_interference;
     device_ = begin + seconds;
-    out_.compute += seconds;
-    out_.by_operator[call.name] += seconds;
-    note("compute", call.name, begin, device_);
+    add_work(kind_of(call), seconds);
+    note("compute", call.name, kind_of(call), begin, device_);
+    if (with_timeline_) note_memory(call.moment);
+  }
+
+  void add_work(const char* kind, double seconds) {
+    out_.by_kind[kind] += seconds;
+    worked_[kind] += seconds;
   }
 
   void post(size_t place) {
@@ -117,7 +124,7 @@ class Replay {
     }
     ends_[place] = begin + seconds;
     out_.traffic[entry.group] += seconds;
-    note(entry.group, mesh::name_of(entry.operation), begin, ends_[place]);
+    note(entry.group, mesh::name_of(entry.operation), "collectives", begin, ends_[place]);
   }
 
   void wait(size_t place) {
@@ -131,11 +138,29 @@ class Replay {
   void end_action(size_t place) {
     const RanAction& ran = step_.recording.actions[place];
     if (schedule::computes(ran.action.kind))
-      out_.actions.push_back({ran.action, ran.call, begins_[place], device_, waited_});
+      out_.actions.push_back({ran.action, ran.call, begins_[place], device_, waited_, worked_});
   }
 
-  void note(const std::string& stream, const char* name, double begin, double end) {
-    if (with_timeline_) out_.timeline.push_back({stream, name, begin, end});
+  void note(const std::string& stream, const char* name, const char* kind, double begin, double end) {
+    if (with_timeline_) out_.timeline.push_back({stream, name, kind, begin, end});
+  }
+
+  void note_memory(int64_t moment) {
+    int64_t most = alive_;
+    for (; next_change_ < changes_.size() && changes_[next_change_].first <= moment; ++next_change_) {
+      alive_ += changes_[next_change_].second;
+      most = std::max(most, alive_);
+    }
+    out_.memory.push_back({device_, most});
+  }
+
+  // Collects allocations and releases in the order of their moments.
+  void collect_changes() {
+    for (const Allocation& one : step_.computed.allocations) {
+      changes_.emplace_back(one.begin, one.bytes);
+      if (one.end != Allocation::kAlive) changes_.emplace_back(one.end, -one.bytes);
+    }
+    std::sort(changes_.begin(), changes_.end());
   }
 
   const engine::DryStep& step_;
@@ -145,8 +170,11 @@ class Replay {
   std::map<std::string, double> streams_;  // times at which streams become free
   std::array<double, 2> links_{};      // times at which the links become free: within the node, between nodes
   std::vector<double> ends_, begins_;  // end times of collectives; start times of actions
-  std::map<std::string, double> waited_;  // waits in the current action
+  std::map<std::string, double> waited_, worked_;  // waits and work in the current action
   double host_ = 0, device_ = 0, communicating_until_ = 0;
+  std::vector<std::pair<int64_t, int64_t>> changes_;  // moments and bytes of allocations and releases
+  size_t next_change_ = 0;
+  int64_t alive_ = 0;
   RankTime out_;
 };
 

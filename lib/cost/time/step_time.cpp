@@ -1,5 +1,5 @@
 // Computes the time of a step from the times of ranks.
-#include "lib/cost/step_time.h"
+#include "lib/cost/time/step_time.h"
 
 #include <algorithm>
 #include <utility>
@@ -39,27 +39,37 @@ double& cost_of_kind(schedule::Costs& costs, Action::Kind kind) {
 // Adds `times` repetitions of the shortest actions to the parts of a step.
 void add_actions(const ActionsOfRank& actions, double times, StepTime& out) {
   for (const auto& [key, one] : actions) {
-    double computing = one.shortest.seconds();
-    for (const auto& [group, seconds] : one.shortest.waits) {
-      out.waits[group] += times * seconds;
-      computing -= seconds;
-    }
-    out.compute += times * computing;
+    for (const auto& [group, seconds] : one.shortest.waits) out.waits[group] += times * seconds;
+    for (const auto& [kind, seconds] : one.shortest.by_kind) out.by_kind[kind] += times * seconds;
   }
 }
 
 }  // namespace
 
 std::string StepTime::limit() const {
-  std::vector<std::pair<double, std::string>> parts = {{bubble, "bubble"}, {launches, "host"}};
+  const auto host = by_kind.find(kHost);
+  std::vector<std::pair<double, std::string>> parts = {{bubble, "bubble"},
+                                                       {host == by_kind.end() ? 0 : host->second, "host"}};
   for (const auto& [group, one] : waits) parts.emplace_back(one, group);
   const auto most = std::max_element(parts.begin(), parts.end());
   // Computation is unavoidable, so another part is the limit from a fifth of the step on.
   return most->first > seconds / 5 ? most->second : "compute";
 }
 
+std::vector<std::pair<std::string, double>> StepTime::parts() const {
+  std::vector<std::pair<std::string, double>> out;
+  const auto add = [&](std::string name, double part) {
+    if (part > 0) out.emplace_back(std::move(name), part);
+  };
+  for (const auto& [kind, part] : by_kind) add(kind, part);
+  add("the bubble", bubble);
+  for (const auto& [group, part] : waits)
+    add(group == "update" ? "reductions and the update" : "collectives of " + group, part);
+  return out;
+}
+
 StepTime step_time(const RankTime& rank, int64_t dry_passes, int64_t passes) {
-  StepTime out{rank.seconds, rank.compute, rank.launches, 0, rank.waits};
+  StepTime out{rank.seconds, 0, rank.by_kind, rank.waits};
   if (passes <= dry_passes) return out;
   const ActionsOfRank actions = actions_of(rank);
   const auto more = static_cast<double>(passes - dry_passes);
@@ -68,17 +78,25 @@ StepTime step_time(const RankTime& rank, int64_t dry_passes, int64_t passes) {
   return out;
 }
 
+std::vector<schedule::Costs> stage_costs(std::span<const RankTime* const> ranks, size_t stages) {
+  std::vector<schedule::Costs> costs(stages);
+  for (const RankTime* const rank : ranks)
+    for (const auto& [key, one] : actions_of(*rank)) {
+      schedule::Costs& cost = costs[static_cast<size_t>(key.first)];
+      cost_of_kind(cost, key.second) = one.shortest.seconds();
+      cost.transfer = rank->transfer;
+    }
+  return costs;
+}
+
 StepTime step_time(const PipelineTimes& times) {
-  std::vector<schedule::Costs> costs(times.rank_of_stage.size());
+  const std::vector<schedule::Costs> costs = stage_costs(times.ranks, times.rank_of_stage.size());
   double after = 0, busiest = -1;
   ActionsOfRank longest;
   for (const RankTime* const rank : times.ranks) {
     const ActionsOfRank actions = actions_of(*rank);
     double rest = rank->after_schedule, busy = 0;
     for (const auto& [key, one] : actions) {
-      schedule::Costs& cost = costs[static_cast<size_t>(key.first)];
-      cost_of_kind(cost, key.second) = one.shortest.seconds();
-      cost.transfer = rank->transfer;
       rest += one.excess;
       busy += one.shortest.seconds();
     }

@@ -5,20 +5,24 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "heddle/schedule/schedule.h"
-#include "lib/cost/rank_time.h"
+#include "heddle/schedule/simulate.h"
+#include "lib/cost/time/rank_time.h"
 
 namespace heddle {
 
 struct StepTime {
   double seconds = 0;
   // Parts of `seconds` on the busiest rank.
-  double compute = 0;
-  double launches = 0;  // the device waits for the host
-  double bubble = 0;    // pipeline bubble
+  double bubble = 0;                      // pipeline bubble
+  std::map<std::string, double> by_kind;  // work by kind_of(), and kHost
   // Waits of the device for collectives, by group; "update": work after the pipeline schedule.
   std::map<std::string, double> waits;
+  // Returns the parts above by name, as reports print them, without parts of zero seconds.
+  std::vector<std::pair<std::string, double>> parts() const;
   // The part to optimize first: "compute", "host", "bubble", or the name of a group.
   std::string limit() const;
 };
@@ -37,5 +41,8 @@ struct PipelineTimes {
   int64_t passes = 1;
 };
 StepTime step_time(const PipelineTimes& times);
+
+// Returns the costs of each stage from the shortest action of each kind: [stage].
+std::vector<schedule::Costs> stage_costs(std::span<const RankTime* const> ranks, size_t stages);
 
 }  // namespace heddle
