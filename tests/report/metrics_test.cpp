@@ -78,10 +78,11 @@ TEST(LinesFile, AppendsAndMakesItsDirectory) {
 
 TEST(LinesFile, SaysThatADiskIsFull) {
   LinesFile full("/dev/full");
-  EXPECT_THAT(tests::thrown_by([&] { full.append("line"); }),
-              ::testing::AllOf(
-                  HasSubstr("error[io]"),
-                  HasSubstr("/dev/full: cannot be written: No space left on device\n  hint: free disk space")));
+  EXPECT_THAT(
+      tests::thrown_by([&] { full.append("line"); }),
+      ::testing::AllOf(
+          HasSubstr("error[io]"),
+          HasSubstr("/dev/full: cannot be written: No space left on device\n  hint: free disk space")));
 }
 
 TEST(LinesFile, SaysThatItCannotBeOpened) {
