@@ -24,7 +24,8 @@ struct GivenUp {};
 // Where a rank is, for the watcher.
 struct RankState {
   RunningCall call;
-  std::atomic<int> waits = 0;  // collectives that it waits in: one, or none
+  std::atomic<int> waits = 0;       // collectives that it waits in: one, or none
+  std::atomic<int64_t> waited = 0;  // how many it has waited in
 };
 
 // What the thread of kits and its caller share.
@@ -69,6 +70,8 @@ class HEDDLE_API Watch {
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
   };
+  // How many collectives the rank of this thread has waited in; 0 outside of a course.
+  static int64_t waited_of_thread();
   // Half of the limit: how long ranks wait for each other in a collective.
   std::chrono::milliseconds patience() const;
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <barrier>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -9,6 +10,7 @@
 
 #include "../given_fields.h"
 #include "../kind_kits.h"
+#include "../model/small_keys.h"
 #include "../plugin_kit.h"
 #include "heddle/model/batch.h"
 #include "heddle/plugin/dataset.h"
@@ -103,6 +105,65 @@ class DatasetKits {
     if (set_->digest().empty()) found("digest() is empty");
     if (again->settings() != set_->settings()) found("settings() of two sets of one section differ");
     return set_->digest();
+  }
+
+  // Another section that gives other samples has another digest() or other settings(): else a run would
+  // resume with them.
+  std::string tells_other_samples_apart() const {
+    if (offered_.texts) throw NotRun{"heddle keeps the digest of prepared texts itself"};
+    int told = 0;
+    const Node values = offered_.resolve(fields_).values;
+    for (const FieldInfo& field : offered_.fields) {
+      const Node* now = values.find(field.key);
+      for (const Node& other : other_values(field, now == nullptr ? Node() : *now)) {
+        std::unique_ptr<IDataset> set;
+        try {
+          set = offered_.make(fields_.with(field.key, other), facts_);
+        } catch (const Error& error) {
+          if (error.code() == ErrorCode::plugin_failed) throw;
+          continue;  // the value is refused
+        }
+        if (set == nullptr || has_same_samples(*set)) continue;
+        if (set->digest() == set_->digest() && set->settings() == set_->settings())
+          found("with " + field.key + ": " + other.written() +
+                " its samples are others, and digest() and settings() are the same: a run would resume with "
+                "other data");
+        ++told;
+        break;
+      }
+    }
+    DataFacts facts = facts_;
+    facts.seed += 1;
+    const std::unique_ptr<IDataset> seeded = offered_.make(fields_, facts);
+    if (!has_same_samples(*seeded) && !set_->uses_seed() && seeded->digest() == set_->digest())
+      found("another seed of the run gives other samples, and uses_seed() is false");
+    return std::to_string(told) + " fields change samples";
+  }
+
+  // A file that a field names is read, so that a run must not write there.
+  std::string names_its_inputs() const {
+    namespace fs = std::filesystem;
+    const Node values = offered_.resolve(fields_).values;
+    std::vector<fs::path> named;
+    const auto add = [&](const Node& value) {
+      std::error_code ignored;
+      if (value.kind() == Node::Kind::text && fs::is_regular_file(value.as_text(), ignored))
+        named.emplace_back(value.as_text());
+    };
+    for (const auto& [key, value] : values.entries()) {
+      add(value);
+      if (value.is_list())
+        for (const Node& one : value.items()) add(one);
+    }
+    if (named.empty()) throw NotRun{"no field names a file; --fields may give one"};
+    const std::vector<DataInput> inputs = set_->inputs();
+    for (const fs::path& file : named)
+      if (std::none_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
+            return fs::weakly_canonical(input.file) == fs::weakly_canonical(file);
+          }))
+        found("it reads '" + file.string() +
+              "', and inputs() does not name it: an output of a run could replace the file");
+    return std::to_string(named.size()) + " files";
   }
 
   std::string reads_in_any_order() const {
@@ -206,6 +267,12 @@ class DatasetKits {
   }
 
  private:
+  bool has_same_samples(const IDataset& other) const {
+    if (other.size() != set_->size()) return false;
+    return std::all_of(samples_.begin(), samples_.end(),
+                       [&](int64_t sample) { return read(*set_, sample) == read(other, sample); });
+  }
+
   // Of texts: prepared anew each time, with another number of threads.
   std::unique_ptr<IDataset> make() const {
     if (offered_.texts) return prepared_set(offered_, fields_, facts_, registry_, 1 + made_++ % 2);
@@ -281,6 +348,9 @@ void check_dataset(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
   run("read(): writes every token and every label", [&] { return kits->writes_everything(); });
   run("two sets of one section read the same, with one digest()",
       [&] { return kits->reads_the_same_twice(); });
+  run("digest(), settings(), uses_seed(): others where the samples are others",
+      [&] { return kits->tells_other_samples_apart(); });
+  run("inputs(): each file that a field names", [&] { return kits->names_its_inputs(); });
   run("read(): a function of the index alone, in any order", [&] { return kits->reads_in_any_order(); });
   run("read(): from several threads at once", [&] { return kits->reads_from_threads(); });
   run("read(): tokens and labels of the vocabulary", [&] { return kits->tokens(); });

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "../attempt.h"
+#include "../findings.h"
 #include "built_model.h"
+#include "heddle/base/text.h"
 #include "heddle/mesh/call.h"
 #include "heddle/model/config_keys.h"
 #include "lib/testing/whole_tensors.h"
@@ -113,6 +115,7 @@ bool same_model(const Digest& one, const Digest& other) {
   return without(one) == without(other);
 }
 
+// A key whose help says so may have no effect. One that has an effect is checked as the others.
 bool says_nothing_changes(const FieldInfo& field) {
   for (const char* words :
        {"assed over", "changes nothing", "o effect", "older name", "nother name", "gnored"})
@@ -171,20 +174,41 @@ Effect effect_beside_another(const Families& families, const OfferedModel& offer
   return Effect::none;
 }
 
+// Numbers of one value are equal, however they are written.
+bool same_values(const Node& one, const Node& other) {
+  const auto is_number = [](const Node& node) {
+    return node.kind() == Node::Kind::integer || node.kind() == Node::Kind::real;
+  };
+  if (is_number(one) && is_number(other)) return one.as_real() == other.as_real();
+  if (one.kind() != other.kind()) return false;
+  if (one.is_list())
+    return std::equal(one.items().begin(), one.items().end(), other.items().begin(), other.items().end(),
+                      same_values);
+  if (!one.is_map()) return one == other;
+  return one.entries().size() == other.entries().size() &&
+         std::all_of(one.entries().begin(), one.entries().end(), [&](const Node::Entry& entry) {
+           const Node* const found = other.find(entry.first);
+           return found != nullptr && same_values(entry.second, *found);
+         });
+}
+
 // The default of the table is what read() takes for an absent key.
 bool has_the_default(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
   if (keys.find(field.key) != nullptr || field.help.find("default is") != field.help.npos) return true;
   const Node value = value_of(field, keys);
   const bool number = value.kind() == Node::Kind::integer || value.kind() == Node::Kind::real;
   if (!number && value.kind() != Node::Kind::boolean) return true;
-  std::string written;
+  const auto written = [&](const Node& with) {
+    return config::read_text(read_model(offered, with)->config_json("float32"), "config.json");
+  };
+  Node given;
   try {
-    written = read_model(offered, keys.with(field.key, value))->config_json("float32");
+    given = written(keys.with(field.key, value));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::plugin_failed) throw;
     return true;  // it is one for other keys
   }
-  return written == read_model(offered, keys)->config_json("float32");
+  return same_values(given, written(keys));
 }
 
 // Types that share a table may have defaults of their own.
@@ -226,21 +250,34 @@ std::string acts_on_each_key(const Families& families, const OfferedModel& offer
   std::vector<Digest> plain;
   for (const Node& each : keys) plain.push_back(digest_of(*read_model(offered, each)));
   int acting = 0, fixed = 0;
+  std::vector<std::string> exempt, untried;
+  Findings findings;
   for (const FieldInfo& field : offered.fields) {
-    if (says_nothing_changes(field) || field.key == "model_type") continue;
-    check_default(offered, keys, field);
-    Effect effect = Effect::refused;
-    for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
-      effect = std::max(effect, effect_of(families, offered, keys[i], field, plain[i]));
-    if (effect == Effect::none && keys.size() == 1)
-      effect = effect_beside_another(families, offered, keys[0], field);
-    const bool shared = keys.size() > 1;  // a table of several types has keys that act with others only
-    if (effect == Effect::none && !shared)
-      found("the key '" + field.key +
-            "' changes nothing that the model computes; if that is meant, its help says so");
-    ++(effect == Effect::some ? acting : fixed);
+    if (field.key == "model_type") continue;
+    findings.attempt([&] {
+      if (field.help.empty()) found("the table gives the key '" + field.key + "' no help");
+      if (other_values(field, value_of(field, keys[0])).empty()) untried.push_back(field.key);
+      const bool may_be_idle = says_nothing_changes(field);
+      if (!may_be_idle) check_default(offered, keys, field);
+      Effect effect = Effect::refused;
+      for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
+        effect = std::max(effect, effect_of(families, offered, keys[i], field, plain[i]));
+      if (may_be_idle && effect != Effect::some) return exempt.push_back(field.key);
+      if (effect == Effect::none && keys.size() == 1)
+        effect = effect_beside_another(families, offered, keys[0], field);
+      const bool shared = keys.size() > 1;  // a table of several types has keys that act with others only
+      if (effect == Effect::none && !shared)
+        found("the key '" + field.key +
+              "' changes nothing that the model computes; if that is meant, its help says so");
+      ++(effect == Effect::some ? acting : fixed);
+    });
   }
-  return std::to_string(acting) + " keys act, " + std::to_string(fixed) + " do not by themselves";
+  findings.raise();
+  if (acting == 0)
+    throw NotRun{untried.empty() ? "no key acts by itself"
+                                 : "the kit knows no other values for the types of " + text::join(untried)};
+  return std::to_string(acting) + " keys act, " + std::to_string(fixed) + " do not by themselves" +
+         (exempt.empty() ? "" : ", and by their help these change nothing: " + text::join(exempt));
 }
 
 std::string makes_the_same_twice(const OfferedModel& offered, const Node& keys) {

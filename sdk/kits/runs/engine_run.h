@@ -1,6 +1,7 @@
 // A training of a model through the engine's own flow: YAML, plugins that agree, a mesh of threads, steps.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,13 @@ namespace heddle::kits {
 
 using Batches = std::function<std::vector<Batch>(int64_t step, int64_t rank, int64_t ranks)>;
 
+// Whether the plugin of a training did something in it: a link or a seam ran, or a parameter is placed along
+// `axis`.
+struct Acted {
+  std::string axis;  // may be empty
+  std::atomic<bool> yes = false;
+};
+
 struct Training {
   std::string distributed = "strategy: single";  // the section as YAML, without braces
   int ranks = 1;
@@ -29,6 +37,7 @@ struct Training {
   bool evaluates = false;               // after each step, which changes nothing
   const CheckDevice* device = nullptr;  // where it trains; null: the CPU
   int64_t steps = 3;
+  std::shared_ptr<Acted> acted = nullptr;  // filled by train(); null: not asked
 };
 
 // Throws NotRun where a plugin is missing or the engine or a plugin refuses the section or the model; faults

@@ -8,6 +8,7 @@ using ::testing::HasSubstr;
 
 constexpr const char *kMade = "made from its section", *kLengths = "length(), row_length()",
                      *kOrder = "a function of the index alone", *kTwice = "two sets of one section",
+                     *kApart = "others where the samples are others",
                      *kVocabulary = "tokens and labels of the vocabulary",
                      *kLabels = "label j is token j + 1", *kDocuments = "begin_document()";
 
@@ -22,6 +23,9 @@ INSTANTIATE_TEST_SUITE_P(Datasets, RefusedFault,
                               {"long", kLengths, "sample 39 has 9 tokens, and row_length() is 8"},
                               {"differs", kTwice, "sample 0 differs in a second set of the same section"},
                               {"digest", kTwice, "digest() of two sets of one section differs"},
+                              {"digest_is_constant", kApart, "with seq_len: "},
+                              {"digest_lacks_a_field", kApart, "with offset: "},
+                              {"seed_changes_samples", kApart, "and uses_seed() is false"},
                               {"counts_reads", kOrder, "differs when samples are read in another order"},
                               {"shares", "from several threads", "differs when four threads read"},
                               {"outside", kVocabulary, "sample 0 has the token 131072"},
@@ -36,6 +40,18 @@ TEST(DatasetKits, PassASetWithoutAFault) {
   const kits::Report report = fault_report("dataset", "none");
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_TRUE(report.untrained().empty());
+}
+
+TEST(DatasetKits, AskForTheFilesThatFieldsName) {
+  kits::KitOptions options;
+  options.fields = "{file: " __FILE__ "}";
+  for (const char* fault : {"none", "no_inputs", "names_another_input"}) {
+    const kits::Report report = fault_report("dataset", fault, options);
+    EXPECT_EQ(report.passed(), std::string(fault) == "none") << report.text();
+    if (!report.passed()) {
+      EXPECT_THAT(report.text(), HasSubstr("and inputs() does not name it"));
+    }
+  }
 }
 
 TEST(DatasetKits, DoNotRunWhereFilesAreMissing) {
