@@ -90,26 +90,61 @@ std::string takes_records(const OfferedMetrics& offered, const Node& values) {
   return std::to_string(place.files().size()) + " files";
 }
 
+// Returns the contents of each file that a finished sink has written for these records.
+std::map<std::string, std::string> bytes_after(const OfferedMetrics& offered, const Node& values,
+                                               const std::vector<MetricsRecord>& records) {
+  const Place place;
+  {
+    const auto sink = offered.make(values);
+    sink->start(place.run());
+    for (const MetricsRecord& record : records) sink->record(record);
+    sink->finish();
+  }
+  std::map<std::string, std::string> out;
+  for (auto& [name, bytes] : place.files())
+    out[fs::path(name).lexically_relative(place.directory()).string()] = std::move(bytes);
+  return out;
+}
+
+// Returns whether the sink keeps the last record: without it, the files of a finished run differ.
+bool keeps_last(const OfferedMetrics& offered, const Node& values, std::vector<MetricsRecord> records) {
+  const auto with = bytes_after(offered, values, records);
+  records.pop_back();
+  return bytes_after(offered, values, records) != with;
+}
+
 std::string writes_each(const OfferedMetrics& offered, const Node& values) {
   const Place place;
-  auto sink = offered.make(values);
+  const auto sink = offered.make(values);
   sink->start(place.run());
-  size_t before = bytes_of(place.files());
+  auto before = place.files();
+  std::vector<MetricsRecord> records;
+  int written = 0;
   for (int64_t step = 0; step < 4; ++step) {
-    sink->record(training(step, 3.5));
-    const size_t now = bytes_of(place.files());
-    if (step == 0 && now == before) {
-      for (int64_t more = 1; more < 4; ++more) sink->record(training(more, 3.5));
-      sink->finish();
-      sink.reset();
-      if (bytes_of(place.files()) == before) throw NotRun{"it writes nothing in the run's directory"};
-    }
-    if (now <= before)
+    records.push_back(training(step, 3.5 - 0.25 * static_cast<double>(step)));
+    sink->record(records.back());
+    auto now = place.files();
+    const bool changed = now != before;
+    if (!changed && keeps_last(offered, values, records))
       found("the record of step " + std::to_string(step) +
             " is not in a file when record() returns: it is lost if the process is killed");
-    before = now;
+    written += changed ? 1 : 0;
+    before = std::move(now);
   }
-  return std::to_string(before) + " bytes";
+  if (written == 0) throw NotRun{"it writes nothing for a training step into the run's directory"};
+  return std::to_string(written) + " of 4 records, " + std::to_string(bytes_of(before)) + " bytes";
+}
+
+// Returns the output that names the file or a directory around it, or null.
+const MetricsOutput* output_of(const fs::path& file, const std::vector<MetricsOutput>& outputs) {
+  const fs::path whole = fs::weakly_canonical(file);
+  for (const MetricsOutput& output : outputs) {
+    const fs::path at = fs::weakly_canonical(output.path), named = at.has_filename() ? at : at.parent_path();
+    const bool around =
+        std::mismatch(named.begin(), named.end(), whole.begin(), whole.end()).first == named.end();
+    if (output.directory ? around : named == whole) return &output;
+  }
+  return nullptr;
 }
 
 // Checks that files changed by records keep their bytes. A file that only start() wrote may differ in the
@@ -136,18 +171,6 @@ std::string keeps_what_is_there(const OfferedMetrics& offered, const Node& value
       found("'" + name + "' of the previous run was changed or removed");
   }
   return std::to_string(before.size()) + " files before, " + std::to_string(after.size()) + " after";
-}
-
-// Returns the output that names the file or a directory around it, or null.
-const MetricsOutput* output_of(const fs::path& file, const std::vector<MetricsOutput>& outputs) {
-  const fs::path whole = fs::weakly_canonical(file);
-  for (const MetricsOutput& output : outputs) {
-    const fs::path at = fs::weakly_canonical(output.path), named = at.has_filename() ? at : at.parent_path();
-    const bool around =
-        std::mismatch(named.begin(), named.end(), whole.begin(), whole.end()).first == named.end();
-    if (output.directory ? around : named == whole) return &output;
-  }
-  return nullptr;
 }
 
 // Checks the outputs of a run and of a run that resumes it.

@@ -1,8 +1,13 @@
 // The kits of transforms: a small Llama is transformed equally wherever it is created, and trains equally
 // with any parallelism.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full_like.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -13,6 +18,7 @@
 #include "core/plugin/search_path.h"
 #include "engine_run.h"
 #include "heddle/base/text.h"
+#include "heddle/nn/token_loss.h"
 #include "heddle/plugin/transform.h"
 #include "lib/testing/whole_tensors.h"
 
@@ -101,6 +107,50 @@ class TransformKits {
     return "";
   }
 
+  // Checks that a forward uses no values that the transform drew itself: two models with the same parameters
+  // have the same loss.
+  std::string draws_nothing() const {
+    const Changed one = changed(true), two = changed(true);
+    const double first = loss_of(one.units, rows_in_one_batch()),
+                 second = loss_of(two.units, rows_in_one_batch());
+    if (first != second)
+      found("two models of the same values give the losses " + std::to_string(first) + " and " +
+            std::to_string(second) +
+            ": ranks would compute with different values; draw them from Batch::draws and "
+            "TransformRun::seed");
+    return "";
+  }
+
+  // Checks that a link that replaces the loss keeps the contract of TokenLoss::instead.
+  std::string keeps_the_loss() const {
+    const Changed mine = changed(true);
+    const Batch all = rows_in_one_batch();
+    Batch first = all, second = all, none = all;
+    const int64_t half = all.labels.size(1) / 2;
+    first.labels = all.labels.clone(), second.labels = all.labels.clone();
+    first.labels.narrow(1, 0, half).fill_(Batch::kIgnore);
+    second.labels.narrow(1, half, all.labels.size(1) - half).fill_(Batch::kIgnore);
+    none.labels = at::full_like(all.labels, Batch::kIgnore);
+    const double sum = loss_of(mine.units, all),
+                 parts = loss_of(mine.units, first) + loss_of(mine.units, second);
+    if (!(std::abs(sum - parts) <= 1e-4 * std::max(1.0, std::abs(sum))))
+      found("the losses with labels of -100 in one half and in the other add up to " + std::to_string(parts) +
+            ", but the loss of all labels is " + std::to_string(sum) +
+            ": the loss must be the sum over the labels that count");
+    if (const double loss = loss_and_gradients(mine.units, none, "a batch whose labels are all -100");
+        loss != 0)
+      found("a batch whose labels are all -100 has the loss " + std::to_string(loss));
+    const model::LossHead head = model::loss_head_of(mine.units);
+    if (head.linear == nullptr || !head.linear->weight.is_floating_point() || !is_exact(head.linear->weight))
+      return "the head's weight is packed";
+    {
+      const at::NoGradGuard no_gradients;
+      head.linear->weight.mul_(kLargeLogits);
+    }
+    (void)loss_and_gradients(mine.units, all, "logits of several thousands");
+    return "";
+  }
+
   std::string gradients_reach_what_it_adds() const {
     const Changed mine = changed(true);
     if (mine.said.added.empty()) throw NotRun{"it adds nothing"};
@@ -144,6 +194,44 @@ class TransformKits {
   }
 
  private:
+  static constexpr double kLargeLogits = 3000;
+
+  static Batch rows_in_one_batch() {
+    Batch batch = rows_of(0, 0, 1, true, {kVocabulary, 8, kRows, false}).front();
+    batch.draws = at::arange(batch.tokens.numel(), batch.tokens.options()).view(batch.tokens.sizes());
+    return batch;
+  }
+  static bool is_exact(const at::Tensor& weight) { return weight.scalar_type() == at::kFloat; }
+  static at::Tensor forward(const Units& units, const Batch& batch) {
+    Tensors flow;
+    for (const auto& unit : units) flow = unit->forward(std::move(flow), batch);
+    return flow.front().sum();
+  }
+  static double loss_of(const Units& units, const Batch& batch) {
+    const at::NoGradGuard no_gradients;
+    return forward(units, batch).item<double>();
+  }
+  // Runs a forward and a backward, checks loss and gradients, and resets the gradients.
+  static double loss_and_gradients(const Units& units, const Batch& batch, const std::string& what) {
+    const at::Tensor sum = forward(units, batch);
+    const double loss = sum.item<double>();
+    if (!std::isfinite(loss)) found(what + ": the loss is " + std::to_string(loss));
+    if (!sum.requires_grad()) return loss;
+    sum.backward();
+    std::string fault;
+    for (const auto& unit : units)
+      for (const ParameterSlot& slot : unit->parameters()) {
+        at::Tensor& gradient = slot.tensor->mutable_grad();
+        if (fault.empty() && gradient.defined() && !gradient.isfinite().all().item<bool>())
+          fault = what + ": the gradient of '" + slot.name + "' is not finite";
+        if (fault.empty() && gradient.defined() && loss == 0 && gradient.ne(0).any().item<bool>())
+          fault = what + ": the loss is 0, but the gradient of '" + slot.name + "' is not";
+        gradient = at::Tensor();
+      }
+    if (!fault.empty()) found(fault);
+    return loss;
+  }
+
   // Returns one object for all calls, as in a run.
   const ITransform& transform() const {
     std::call_once(once_, [this] { transform_ = offered_.make(values_); });
@@ -225,6 +313,9 @@ void check_transform(const OfferedSchema& schema, const CheckedPlugin& plugin, A
   attempt(thing + "apply(): transforms units on meta and with values equally",
           [&] { return kits.is_the_same(true); });
   attempt(thing + "apply(): changes no value of a parameter", [&] { return kits.keeps_values(); });
+  attempt.training_on_cpu(thing + "apply(): draws no values itself", [&] { return kits.draws_nothing(); });
+  attempt.training_on_cpu(thing + "TokenLoss::instead: labels of -100, and large logits",
+                          [&] { return kits.keeps_the_loss(); });
   attempt.training_on_cpu(thing + "Transformed::added: gradients reach what trains",
                           [&] { return kits.gradients_reach_what_it_adds(); });
   attempt.training(thing + "Transformed::frozen: a run does not change these parameters",

@@ -22,8 +22,10 @@ class Faulty : public heddle::IMetrics {
     std::filesystem::create_directories(run.directory);
     out_.open(run.directory / "faulty.txt", is("overwrites") ? std::ios::trunc : std::ios::app);
   }
-  void record(const heddle::MetricsRecord&) override {
+  void record(const heddle::MetricsRecord& record) override {
     if (is("throws")) throw std::runtime_error("no table");
+    if (is("takes_every_second") && record.step % 2 == 1) return;
+    if (is("takes_validations") && record.kind == heddle::MetricsRecord::Kind::training) return;
     out_ << "x";
     if (!is("keeps_back")) out_.flush();
   }

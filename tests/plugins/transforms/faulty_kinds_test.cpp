@@ -25,6 +25,10 @@ INSTANTIATE_TEST_SUITE_P(
          {"changes_values", "changes no value", "it changed values of 'model."},
          {"forgets_its_weight", "gradients reach what trains",
           "'faulty_scale.weight' trains, but no gradient reaches it"},
+         {"draws_a_factor", "draws no values itself", "two models of the same values give the losses "},
+         {"loss_counts_ignored", "labels of -100", "the loss must be the sum over the labels that count"},
+         {"loss_is_a_mean", "labels of -100", "the loss must be the sum over the labels that count"},
+         {"loss_overflows", "labels of -100", "logits of several thousands: the loss is "},
          {"draws_at_random", "trains with a split backward", "differs"},
          {"seam_throws", "trains with tp_size: 2",
           "the plugin 'faulty_transform' 0.1.0 threw while it ran in its seam before 'lm_head': no table "
@@ -51,6 +55,13 @@ TEST(FaultyKinds, PassWithoutAFault) {
   for (const std::string plugin : {"transform", "metrics"}) {
     const kits::Report report = fault_report(plugin, "");
     EXPECT_TRUE(report.passed()) << report.text();
+  }
+}
+
+TEST(FaultyMetrics, CanSkipRecords) {
+  for (const char* fault : {"takes_every_second", "takes_validations"}) {
+    const kits::Report report = fault_report("metrics", fault);
+    EXPECT_TRUE(report.passed()) << fault << "\n" << report.text();
   }
 }
 
