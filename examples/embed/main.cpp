@@ -130,10 +130,11 @@ heddle::Units units_of(const Net& net) {
 namespace fs = std::filesystem;
 using heddle::checkpoint::Part;
 
-// This rank's boxes of a checkpoint: its shards, and AdamW's state of each.
+// This rank's boxes of a checkpoint: its shards, AdamW's state of each, and what the strategy keeps.
 std::vector<Part> parts_of(heddle::Stages& stages, torch::optim::AdamW& optimizer) {
   std::vector<Part> parts = heddle::checkpoint::model_parts(stages);
   for (Part& part : heddle::adapters::adamw_parts(stages, optimizer)) parts.push_back(std::move(part));
+  for (Part& part : heddle::checkpoint::strategy_parts(stages)) parts.push_back(std::move(part));
   return parts;
 }
 
@@ -150,7 +151,7 @@ void load(const fs::path& from, heddle::Stages& stages, torch::optim::AdamW& opt
   heddle::checkpoint::ShardedReader reader(from);
   for (const Part& part : parts_of(stages, optimizer)) reader.read(part);
   heddle::adapters::set_steps(optimizer, step);
-  for (const auto& stage : stages) stage->parameters_changed();
+  for (const auto& stage : stages) stage->parameters_changed(heddle::ParametersChange::resumed);
 }
 
 // One rank: the engine's second entry point, and the host's own loop. Begins at step `first`, from a

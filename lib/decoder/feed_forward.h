@@ -33,6 +33,7 @@ class FeedForward : public LayerPart {
   std::optional<model::Situ> situ_;    // in place of activation_
   double gate_factor_, out_;           // of gate_proj(x), and of the output
   std::unique_ptr<Linear> gate_proj_;  // null: not gated
+  std::unique_ptr<Module> act_fn_;     // null: activation_
   Linear up_proj_, down_proj_;
 };
 

@@ -117,7 +117,7 @@ class Qat : public ITransform {
 
 HEDDLE_PLUGIN("qat", "0.1.0", "transform qat") {
   using namespace heddle::qat;
-  auto& offered = plugin.make<heddle::OfferedTransform, Qat>("qat", schema());
+  auto& offered = plugin.transform<Qat>("qat", schema());
   offered.order = 200;  // after peft: adapters are seen
   offered.refuses = {
       {"tp", "a part of a layer that is split among ranks has no whole row of inputs to find its scale"}};

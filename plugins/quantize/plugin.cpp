@@ -155,7 +155,7 @@ class Quantize : public ITransform {
 
 HEDDLE_PLUGIN("quantize", "0.1.0", "transform quantization") {
   using namespace heddle::quantize;
-  auto& offered = plugin.make<heddle::OfferedTransform, Quantize>("quantization", schema());
+  auto& offered = plugin.transform<Quantize>("quantization", schema());
   offered.order = 200;  // after peft: what trains is known
   offered.refuses = {{"tp", "weights in 4 bits that are split among ranks are not built yet"}};
 }

@@ -256,17 +256,18 @@ std::vector<checkpoint::Part> Hosted::parts_of(const std::vector<State>& states)
     else
       parts.push_back({prefix + shard.name, tensor, {}, {}});
   }
+  for (checkpoint::Part& part : checkpoint::strategy_parts(model_->stages)) parts.push_back(std::move(part));
   return parts;
 }
 
 void Hosted::save(const std::string& directory, const std::vector<State>& states, const Files& files) {
   Rendezvous& rendezvous = model_->mesh.rendezvous();
-  const std::string any = rendezvous.meet(next_key("states"), states.empty() ? "" : "1", [](auto texts) {
+  const auto model = checkpoint::model_parts(model_->stages), optimizer = parts_of(states);
+  const std::string any = rendezvous.meet(next_key("states"), optimizer.empty() ? "" : "1", [](auto texts) {
     std::string all;
     for (const std::string& text : texts) all += text;
     return std::vector<std::string>{all};
   });
-  const auto model = checkpoint::model_parts(model_->stages), optimizer = parts_of(states);
   write_parts(rendezvous, next_key("save"), directory, model, any.empty() ? nullptr : &optimizer, files);
 }
 
@@ -276,11 +277,12 @@ void Hosted::load(const std::string& directory, const std::vector<State>& states
   checkpoint::together(model_->mesh.rendezvous(), next_key("load"), [&] {
     checkpoint::ShardedReader model(from / "model");
     for (const checkpoint::Part& part : checkpoint::model_parts(model_->stages)) model.read(part);
-    if (states.empty()) return;
+    const std::vector<checkpoint::Part> parts = parts_of(states);
+    if (parts.empty()) return;
     checkpoint::ShardedReader optimizer(from / "optim");
-    for (const checkpoint::Part& part : parts_of(states)) optimizer.read(part);
+    for (const checkpoint::Part& part : parts) optimizer.read(part);
   });
-  parameters_changed();
+  parameters_changed(ParametersChange::resumed);
 }
 
 std::map<std::string, at::Tensor> Hosted::hold_whole() {

@@ -73,7 +73,9 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   void synchronize(bool wanted) { synchronizes_ = wanted; }
 
   at::Tensor norm(double type);  // fp64 [1]; a collective of every rank
-  void parameters_changed() { stage().parameters_changed(); }
+  void parameters_changed(ParametersChange change = ParametersChange::updated) {
+    stage().parameters_changed(change);
+  }
 
   // A tensor of an optimizer: index of its shard, prefix of its name, and the tensor, a box like the shard or
   // without dims.

@@ -202,7 +202,8 @@ void define_hosted(py::module_& module) {
       .def("end", &Hosted::end, NoGil())
       .def("abandon", &Hosted::abandon, NoGil())
       .def("synchronize", &Hosted::synchronize)
-      .def("parameters_changed", &Hosted::parameters_changed, NoGil())
+      .def(
+          "parameters_changed", [](Hosted& hosted) { hosted.parameters_changed(); }, NoGil())
       .def("norm", &Hosted::norm, NoGil())
       .def("hold_whole", &Hosted::hold_whole, NoGil())
       .def("release_whole", &Hosted::release_whole, NoGil())

@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "heddle/config/setup.h"
 #include "heddle/parallel/needs.h"
@@ -21,6 +24,18 @@ struct Subject {
   std::string name;
   Needs needs;
   std::function<std::unique_ptr<IStrategy>()> make;
+  std::string fields = {};  // for messages: " with {sync_every: 1}"; empty: the given ones
+};
+
+// What a rank holds at the end of a course: its shards and what its stages keep.
+struct RankTensors {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> tensors;
+  size_t shards = 0;  // so many of them are shards
+};
+struct Kept {
+  std::mutex mutex;
+  std::map<int, RankTensors> ranks;
 };
 
 struct Course {
@@ -39,6 +54,8 @@ struct Course {
   bool reloads = false;  // without adamw, after each step: the first values are written, used, and taken back
   bool restarts = false;          // with adamw and pp: every step begins with an update that is undone
   const Outcome* from = nullptr;  // with adamw: initial values and optimizer state
+  Kept* keeps = nullptr;          // without adamw: gets copies of what the ranks hold at the end
+  Kept* resumes = nullptr;        // without adamw: the ranks begin with these
   std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // of Drive::pipeline; null: the kit's own
   const CheckDevice* device = nullptr;                          // where it trains; null: the CPU
   bool values_differ = false;  // with foreign or valued: each data-parallel rank has other first values

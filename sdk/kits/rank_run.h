@@ -44,12 +44,16 @@ class RankRun {
   void run_adamw();
   void run_plain();
 
+  RankTensors held();  // the tensors themselves
+  void resume();
+  void keep();
   void check_list();  // every name is there
   Named values();     // of the shards, by their places: a name may come several times
   void write(const Named& values);
   void reload(const Named& first, double before);
   // Every rank has all parameters, as the owned shards of all ranks make them.
   void unshard(size_t index);
+  bool differs(const std::string& parameter);  // ranks hold other values of it
   at::Tensor part_of(const at::Tensor& whole, const at::Tensor& held) const;
   void after_step(int64_t index);
 

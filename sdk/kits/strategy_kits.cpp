@@ -3,6 +3,7 @@
 
 #include <ATen/ops/equal.h>
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -23,11 +24,24 @@ Outcome oracle(const Course& course) {
   return train(single(), plain);
 }
 
+// Of an approximate strategy the losses alone are compared, with its own tolerance.
+void compare_losses(const Outcome& got, const Outcome& want, double most) {
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    const double apart = std::abs(got.losses.at(i) - want.losses[i]) / std::abs(want.losses[i]);
+    if (!(apart <= most))
+      found("the loss of step " + std::to_string(i) + " differs by " + written(apart) +
+            " from that of the strategy `single`, and needs().approximate allows " + written(most));
+  }
+}
+
 // Trains, compares, and reports the difference.
 std::string same_as_single(const Subject& subject, const Course& course) {
   if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
   const Outcome want = oracle(course), got = train(subject, course);
-  compare(got, want);
+  if (subject.needs.approximate)
+    compare_losses(got, want, subject.needs.approximate->loss);
+  else
+    compare(got, want);
   return distance(got, want);
 }
 
@@ -53,6 +67,33 @@ std::string same_bits_twice(const Subject& subject, Course course) {
   return "";
 }
 
+// Six steps, and three with a new stage for three more, which gets what the first ones held.
+std::string continues(const Subject& subject, Course course) {
+  course.shape.tied = true;
+  if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
+  Kept half, want, got;
+  Course whole = course, first = course, second = course;
+  whole.steps = 6, first.steps = second.steps = second.first_step = 3;
+  whole.keeps = &want, first.keeps = &half, second.resumes = &half, second.keeps = &got;
+  for (const Course* each : {&whole, &first, &second}) (void)train(subject, *each);
+  const RankTensors& one = want.ranks.begin()->second;
+  for (const auto& [rank, tensors] : want.ranks)
+    for (size_t i = 0; i < tensors.tensors.size(); ++i)
+      if (!at::equal(tensors.tensors[i], got.ranks.at(rank).tensors.at(i)))
+        found(tensors.names[i] + " has other bits on rank " + std::to_string(rank) +
+              " after three steps, a new stage with the values of shards and state(), and three more, than "
+              "after six: what a stage keeps from one step to the next is in state()");
+  return std::to_string(one.tensors.size() - one.shards) + " tensors of state";
+}
+
+bool keeps_state(const Subject& subject, Course course) {
+  Kept kept;
+  course.adamw = false, course.steps = 0, course.keeps = &kept;
+  (void)train(subject, course);
+  const RankTensors& held = kept.ranks.begin()->second;
+  return held.tensors.size() > held.shards;
+}
+
 // Saves after three steps, and continues for three with other ranks.
 std::string resumes(const Subject& subject, Course course) {
   course.adamw = true;
@@ -62,6 +103,8 @@ std::string resumes(const Subject& subject, Course course) {
   other.dp = course.dp + 1;
   for (const Course* each : {&course, &other})
     if (const std::string why = refusal(subject, *each); !why.empty()) throw NotRun{why};
+  if (keeps_state(subject, course))
+    throw NotRun{"its stages keep state(), which this kit does not save; the kit of state() does"};
   const Outcome want = oracle(all);
   std::string out;
   for (const auto& [before, after] : {std::pair(course, other), std::pair(other, course)}) {
@@ -74,7 +117,10 @@ std::string resumes(const Subject& subject, Course course) {
     rest.norms.assign(want.norms.begin() + 3, want.norms.end());
     rest.parameters = want.parameters;
     const Outcome got = train(subject, second);
-    compare(got, rest);
+    if (subject.needs.approximate)
+      compare_losses(got, rest, subject.needs.approximate->loss);
+    else
+      compare(got, rest);
     out = std::to_string(other.dp) + " ranks and back: " + distance(got, rest);
   }
   return out;
@@ -123,6 +169,7 @@ std::vector<Kit> kits_of_values() {
       {"hold_whole(): parameters with what the data-parallel ranks hold of them together",
        trains([](Course& c) { c.unshards = c.shape.tied = true; },
               [](Course& c) { c.unshards = c.adamw = c.shape.frozen = true; })},
+      {"state(): values copied into it continue a run with the same bits", continues},
       {"a checkpoint saved by these ranks is read by others", resumes},
       {"two runs of one topology have the same bits", same_bits_twice},
   };
@@ -178,8 +225,8 @@ std::vector<Kit> kits_of_topologies() {
 }  // namespace
 
 void run_strategy_kits(const Subject& subject, int ranks, Attempts& attempt) {
-  const std::string thing =
-      "strategy '" + subject.name + "' on " + std::to_string(ranks) + (ranks == 1 ? " rank: " : " ranks: ");
+  const std::string thing = "strategy '" + subject.name + "'" + subject.fields + " on " +
+                            std::to_string(ranks) + (ranks == 1 ? " rank: " : " ranks: ");
   Course plain;
   plain.dp = ranks;
   plain.device = check_device();

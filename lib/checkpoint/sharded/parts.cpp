@@ -19,7 +19,24 @@ Part part_of(const Shard& shard, const at::Tensor& tensor, const std::string& pr
 
 std::vector<Part> model_parts(Stages& stages) {
   std::vector<Part> parts;
-  for (const Shard* shard : stages.shards()) parts.push_back(part_of(*shard, shard->tensor.detach()));
+  for (const Shard* shard : stages.shards()) {
+    if (!shard->differs.empty())
+      throw Error(ErrorCode::input, "checkpoint",
+                  "ranks along " + shard->differs.front() + " hold other values of '" + shard->name +
+                      "' until the strategy makes them equal again",
+                  "train with `heddle train`, whose checkpoints keep the values of each rank, or set the "
+                  "strategy to make them equal in each step");
+    parts.push_back(part_of(*shard, shard->tensor.detach()));
+  }
+  return parts;
+}
+
+std::vector<Part> strategy_parts(Stages& stages) {
+  std::vector<Part> parts;
+  for (const auto& stage : stages)
+    for (StateTensor& one : stage->state())
+      parts.push_back(
+          {std::move(one.name), std::move(one.tensor), std::move(one.shape), std::move(one.offset)});
   return parts;
 }
 

@@ -147,8 +147,17 @@ const MetricsOutput* output_of(const fs::path& file, const std::vector<MetricsOu
   return nullptr;
 }
 
-// Files that records have changed keep their bytes; what start() alone wrote may be another in the second
-// run.
+std::vector<MetricsOutput> outputs_of(const OfferedMetrics& offered, const Node& values, const Place& place) {
+  return offered.outputs ? offered.outputs(values, place.directory()) : std::vector<MetricsOutput>();
+}
+
+bool is_snapshot(const std::string& file, const std::vector<MetricsOutput>& outputs) {
+  const MetricsOutput* const output = output_of(file, outputs);
+  return output != nullptr && output->snapshot;
+}
+
+// Files that records have changed keep their bytes; what start() alone wrote, and a snapshot, may be others
+// in the second run.
 std::string keeps_what_is_there(const OfferedMetrics& offered, const Node& values) {
   const Place place;
   std::map<std::string, std::string> notes, before;
@@ -162,15 +171,46 @@ std::string keeps_what_is_there(const OfferedMetrics& offered, const Node& value
   if (before.empty()) throw NotRun{"it writes nothing in the run's directory"};
   const auto sink = offered.make(values);
   sink->start(place.run(4));
-  sink->record(training(4, 3.5));
+  sink->record(training(4, 2.5));
   sink->finish();
   const auto after = place.files();
+  const std::vector<MetricsOutput> outputs = outputs_of(offered, values, place);
   for (const auto& [name, bytes] : before) {
     const bool is_note = notes.count(name) != 0 && notes.at(name) == bytes;
-    if (after.count(name) == 0 || (!is_note && !after.at(name).starts_with(bytes)))
-      found("'" + name + "' of the run before has other bytes, or is gone");
+    const bool is_kept = after.count(name) != 0 && (is_note || after.at(name).starts_with(bytes));
+    if (is_snapshot(name, outputs) ? after.count(name) == 0 : !is_kept)
+      found("'" + name + "' of the run before has other bytes, or is gone" +
+            (after.count(name) == 0
+                 ? ""
+                 : "; MetricsOutput::snapshot declares a file of the latest record alone"));
   }
   return std::to_string(before.size()) + " files before, " + std::to_string(after.size()) + " after";
+}
+
+// A reader that has a snapshot open keeps what it opened: the file is replaced, never written to.
+std::string replaces_snapshots(const OfferedMetrics& offered, const Node& values) {
+  const Place place;
+  const auto sink = offered.make(values);
+  sink->start(place.run());
+  sink->record(training(0, 3.5));
+  const std::vector<MetricsOutput> outputs = outputs_of(offered, values, place);
+  int count = 0;
+  for (const auto& [name, bytes] : place.files()) {
+    if (!is_snapshot(name, outputs)) continue;
+    std::ifstream open(name, std::ios::binary);
+    sink->record(training(1, 2.5));
+    const std::string still{std::istreambuf_iterator<char>(open), {}};
+    const std::string shown = fs::path(name).lexically_relative(place.directory()).string();
+    if (still != bytes)
+      found("'" + shown +
+            "' is a snapshot and was written to while a reader had it open: write another file "
+            "and rename it");
+    if (place.files().at(name).size() > 2 * bytes.size())
+      found("'" + shown + "' is a snapshot, and grows from record to record");
+    ++count;
+  }
+  if (count == 0) throw NotRun{"it names no snapshot in the run's directory"};
+  return std::to_string(count) + " files";
 }
 
 // A run, and one that resumes it.
@@ -186,8 +226,7 @@ std::string names_its_files(const OfferedMetrics& offered, const Node& values) {
   }
   const auto files = place.files();
   if (files.empty()) throw NotRun{"it writes nothing in the run's directory"};
-  std::vector<MetricsOutput> outputs;
-  if (offered.outputs) outputs = offered.outputs(values, place.directory());
+  const std::vector<MetricsOutput> outputs = outputs_of(offered, values, place);
   for (const auto& [name, bytes] : files) {
     const std::string shown = fs::path(name).lexically_relative(place.directory()).string();
     const MetricsOutput* output = output_of(name, outputs);
@@ -219,6 +258,7 @@ void check_metrics(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
       takes_records);
   kit("record(): is in a file when it returns", writes_each);
   kit("start(): a run that resumes keeps what is there", keeps_what_is_there);
+  kit("MetricsOutput::snapshot: replaced by each record, and never seen in part", replaces_snapshots);
   kit("outputs: names each file that is written, and knows its own", names_its_files);
 }
 

@@ -56,7 +56,7 @@ class Hello : public heddle::IOptimizer {
 
 HEDDLE_PLUGIN("hello", "0.1.0", "optimizer hello") {
   plugin
-      .make<heddle::OfferedOptimizer, hello_plugin::Hello>(
+      .optimizer<hello_plugin::Hello>(
           "hello", heddle::ConfigSchema<hello_plugin::Config>().field(
                        "momentum", &hello_plugin::Config::momentum, "How much of the last update stays.",
                        heddle::Range<double>{0, 1}))

@@ -205,8 +205,24 @@ INSTANTIATE_TEST_SUITE_P(Dispatchers, RefusedFault,
                               {"not_placed", kSplits, "and no Placed says so"}})),
                          name_of_fault);
 
+constexpr const char *kState = "state(): values copied into it", *kApproximate = "Needs::approximate";
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, RefusedFault,
+    ::testing::ValuesIn(faults_of(
+        "strategy", Tried::always,
+        {{"forgets_state", kState, "has other bits on rank 0 after three steps, a new stage"},
+         {"gives_copies", kState, "what a stage keeps from one step to the next is in state()"},
+         {"begins_anew_when_resumed", kState, "has other bits on rank "},
+         {"sums_too_much", "the sum over the data-parallel ranks", "and needs().approximate allows 5.0e-02"},
+         {"exact_keeps_momentum", "with {momentum: 0} on 2 ranks: finish_gradients(): the sum over",
+          "not as the strategy `single`"},
+         {"never_exact", kApproximate, "with {momentum: 0} it is approximate too"},
+         {"no_reason", kApproximate, "it gives no tolerance between 0 and 1, or no reason"}})),
+    name_of_fault);
+
 TEST(FaultyPlugins, PassWithoutAFault) {
-  for (const char* plugin : {"model", "parallelizer", "dispatcher"}) {
+  for (const char* plugin : {"model", "parallelizer", "dispatcher", "strategy"}) {
     const Report report = faulty(plugin, "none");
     EXPECT_TRUE(report.passed()) << report.text();
     EXPECT_THAT(report.untrained(), IsEmpty());

@@ -36,8 +36,13 @@ struct Part {
 // Throws Error{internal} if the shapes differ.
 HEDDLE_API Part part_of(const Shard& shard, const at::Tensor& tensor, const std::string& prefix = "");
 
-// The values of all stages of this rank.
+// The values of all stages of this rank. Throws Error{input} where ranks hold other values of a box
+// (Shard::differs): runs of heddle save these, other hosts do not.
 HEDDLE_API std::vector<Part> model_parts(Stages& stages);
+
+// What the strategy keeps beside them (ParallelStage::state), "STRATEGY.NAME" each; saved with the
+// optimizer's state. A host that reads them calls parameters_changed(resumed).
+HEDDLE_API std::vector<Part> strategy_parts(Stages& stages);
 
 // A box of the plan: `box` is inside `held`, the box that its ranks hold, and differs from it along dim 0
 // only.

@@ -22,7 +22,8 @@ struct Norm {
     rms,           // Zhang and Sennrich 2019
     rms_plus_one,  // the same, times 1 + weight (Gemma)
     rms_bare,      // the same, without a weight (Gemma 4)
-    layer          // with a mean (Ba et al. 2016)
+    layer,         // with a mean (Ba et al. 2016)
+    layer_bare     // the same, without a weight (OLMo)
   } kind = Kind::rms;
   double eps = 1e-6;
   bool bias = false;  // of `layer`
@@ -40,6 +41,9 @@ struct Rotation {
   // Pairs are number i and number i + head_dim / 2, with the wavelengths of a rotation of the whole head; the
   // first dim / 2 of them are rotated (rope_type proportional, Gemma 4).
   bool of_whole_head = false;
+  // The angle of each pair at position 1, dim / 2 of them, for a form that theta and scaling do not describe:
+  // of opposite sign where pairs turn the other way (nanochat). Empty: from theta and scaling.
+  std::vector<double> frequencies = {};
   bool operator==(const Rotation&) const = default;
 };
 
@@ -85,6 +89,8 @@ struct Attention {
   std::optional<int64_t> keys_of_layer = {};
   QueryScaling query_scaling = {};
   double input_multiplier = 1, output_multiplier = 1;  // of the hidden states in and out (Falcon-H1)
+  // Queries, keys and values are limited to -clip .. clip before norms and rotation (OLMo); 0: they are not.
+  double clip = 0;
 };
 
 // The lightning indexer of DeepSeek Sparse Attention (DeepSeek-V3.2 2025): a query of latent attention sees
@@ -137,6 +143,8 @@ struct Mlp {
   bool limit_before = false;  // of the activation
   double gate_multiplier = 1, output_multiplier = 1;  // of gate_proj(x) and of the output (Falcon-H1)
   std::optional<model::Situ> situ = {};               // of a gated one, in place of `activation` (Kimi K3)
+  // Of one that is not gated, in place of `activation`: module "act_fn" with parameters of its own (Apertus).
+  std::shared_ptr<const ActivationMaker> learned = {};
 };
 
 // Experts behind a router, and experts of every token beside them. Modules "mlp": gate, experts,

@@ -44,6 +44,21 @@ class HEDDLE_API Mixer : public LayerPart {
   virtual std::unique_ptr<MixerState> keep_state() = 0;
 };
 
+// A description of activations with parameters, held by an Mlp. The module that it makes computes each number
+// of [tokens, width] alone, so that ranks of tp may have parts of the width: its traits are each_alone with
+// the role `norm`, and its slots do not depend on the width.
+class HEDDLE_API ActivationMaker {
+ public:
+  virtual ~ActivationMaker();
+  virtual std::unique_ptr<Module> make(const at::TensorOptions& options) const = 0;
+};
+
+// xIELU (Huang and Schlag 2024), as Apertus has it: of x above 0 a_p x^2 + beta x, else a_n (expm1(min(x,
+// eps))
+// - x) + beta x, with a_p = softplus(alpha_p) and a_n = beta + softplus(alpha_n). Parameters alpha_p and
+// alpha_n [1]; parameters beta and eps [1], which do not train.
+HEDDLE_API std::shared_ptr<const ActivationMaker> xielu();
+
 // A description of mixers, held by a Layer.
 class HEDDLE_API MixerMaker {
  public:

@@ -47,16 +47,17 @@ class HEDDLE_API RmsNorm : public Module {
 namespace model {
 
 // weight * (x - mean) / sqrt(variance + eps) + bias over the last dim, computed in fp32 (fp64 for fp64) and
-// rounded to x's dtype. x [..., width]; bias: undefined or [width].
+// rounded to x's dtype. x [..., width]; weight and bias: undefined or [width].
 HEDDLE_API at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                  double eps);
 
 }  // namespace model
 
-// Slots "weight" [width], initialised with ones, and, if asked for, "bias" [width], with zeros.
+// Slots, if asked for, "weight" [width], initialised with ones, and "bias" [width], with zeros.
 class HEDDLE_API LayerNorm : public Module {
  public:
-  LayerNorm(int64_t width, double eps, bool with_bias, const at::TensorOptions& options);
+  LayerNorm(int64_t width, double eps, bool with_bias, const at::TensorOptions& options,
+            bool with_weight = true);
   std::string_view kind() const override { return "layer_norm"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::norm}; }
 

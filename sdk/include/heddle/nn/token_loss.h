@@ -58,7 +58,17 @@ class HEDDLE_API TokenLoss : public Module {
   std::string_view kind() const override { return "token_loss"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::loss}; }
 
-  // Links compute around the head's product and the loss over it, or in their place.
+  // Links compute around the head's product and the loss over it, or in their place. One in place of it
+  // - returns the sum over tokens, fp32 [1] (fp64 for fp64), not a mean: the engine divides by the labels of
+  //   all ranks;
+  // - leaves out tokens whose label is Batch::kIgnore, in the loss and in each gradient: a batch without
+  // other
+  //   labels gives 0 and gradients of 0;
+  // - computes exponentials of logits less their largest, so that logits of any size stay finite;
+  // - applies soft_cap() itself, and computes over a head that is split along tp (`split`) or is offered with
+  //   the axis tp in OfferedTransform::refuses;
+  // - keeps nothing from one batch for the next, and draws nothing.
+  // A metric or an auxiliary loss is a side output (heddle/model/side_outputs.h), not a part of the sum.
   using Instead = Chain<at::Tensor(const at::Tensor& hidden, Linear& head, const Batch& batch)>;
   Instead instead{"TokenLoss::instead"};
 

@@ -2,12 +2,21 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "heddle/config/axes.h"
 
 namespace heddle {
+
+// Why a strategy trains to other numbers than `single`, on purpose.
+struct Approximation {
+  double loss = 0;     // most by which the loss of a step may differ, relative
+  std::string reason;  // "gradients are rounded to 8 bits before they are summed", for the header of a run
+  // Fields as YAML with which it is exact, and then says so: "{bits: 32}". The kits train both. Empty: none.
+  std::string exact = {};
+};
 
 struct Needs {
   std::vector<std::string> axes;  // a strategy's mesh, outermost first; a parallelizer's own axis
@@ -25,6 +34,8 @@ struct Needs {
   // A parallelizer's: axes whose parallelizers act before this one. Otherwise parallelizers act in the order
   // of the table of axes.
   std::vector<std::string> after = {};
+  // A strategy's, with the fields that it was made from; empty: it trains as `single` does.
+  std::optional<Approximation> approximate = {};
 };
 
 }  // namespace heddle

@@ -26,15 +26,6 @@ struct HEDDLE_API TrainedShard {
   bool has_master() const { return !weight.is_alias_of(shard->tensor); }
 };
 
-// One tensor of an optimizer's state: a part NAME.PARAMETER of checkpoints.
-struct StateTensor {
-  std::string name;   // "exp_avg": no dot, and not "master", which Step adds
-  at::Tensor tensor;  // the optimizer's own storage: what is written into it is used by the next update
-  // The box that it covers of a whole tensor of `shape`, as a Shard does. Both empty: a number that every
-  // rank with a part of the parameter has alike.
-  std::vector<int64_t> shape, offset;
-};
-
 struct HEDDLE_API OptimizerState {
   const Shard* shard = nullptr;
   std::vector<StateTensor> tensors;
@@ -42,11 +33,6 @@ struct HEDDLE_API OptimizerState {
   const at::Tensor& at(std::string_view name) const;
   bool has(std::string_view name) const;
 };
-
-// A tensor of the shard's sizes that covers the same box.
-HEDDLE_API StateTensor box_state(const Shard& shard, std::string name, at::Tensor tensor);
-// A number, the same on every rank with a part of the parameter: a tensor of no dims.
-HEDDLE_API StateTensor number_state(std::string name, at::Tensor tensor);
 
 struct OptimizerUpdate {
   double lr = 0, weight_decay = 0;

@@ -33,6 +33,13 @@ struct UnitPrecision {
       outputs;  // floating-point results are cast to it, except a loss of one element
 };
 
+// Why core calls ParallelStage::parameters_changed().
+enum class ParametersChange {
+  begun,    // parameters have their first values, or those of files: state() begins anew
+  resumed,  // parameters and state() have the values of a checkpoint
+  updated   // an optimizer has changed the parameters, or has left out an update
+};
+
 // The units of one pipeline stage as one rank sees them. Owns shards, buckets and streams; starts no autograd
 // of its own. Called from one thread. The first four functions are what every strategy needs. The others have
 // defaults that are correct for a stage with whole parameters that reduces in finish_gradients().
@@ -52,8 +59,15 @@ class HEDDLE_API ParallelStage {
   // This rank's shards, in execution order; a tied parameter once. Empty shards (numel 0) are listed too.
   // A parameter that is cut in the middle of a row is listed as several boxes, each a shard of that name.
   virtual std::span<Shard> owned() = 0;
-  // Called after core wrote to the owned shards: their first values, a checkpoint's, or an update.
-  virtual void parameters_changed() = 0;
+  // Called after core wrote to the owned shards.
+  virtual void parameters_changed(ParametersChange change) = 0;
+
+  // What the stage keeps from one step to the next beside parameters: error feedback, a momentum of its own,
+  // the parameters at the last synchronisation, a count of steps. Checkpoints save it and a run that resumes
+  // reads it, before parameters_changed(resumed). Boxes of a parameter (box_state) are read by any other
+  // ranks; what each rank has of its own (rank_state) by as many ranks alone, and others are refused by name.
+  // The same names and sizes as long as the stage lives. The default has none.
+  virtual std::vector<StateTensor> state();
 
   // Hints from the schedule, for stages that gather parameters. forward() works without them.
   virtual void unshard();  // a forward of this stage comes soon

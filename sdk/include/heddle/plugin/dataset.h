@@ -25,37 +25,17 @@ struct TextSource {
 };
 
 // Its name and aliases are last words of `dataset._target_`. The fields are the other keys of the section.
+// plugin.dataset<Mine>("MyDataset", schema()), plugin.texts("MyTexts", schema(), {"mine.py", {"path"}}).
 struct OfferedDataset : OfferedSchema {
   static constexpr const char* kKind = "dataset";
   std::string length_key;  // the field with the tokens of a row, known before files are opened; empty: none
   std::function<std::unique_ptr<IDataset>(const Node& section, const DataFacts& facts)> make;
   std::optional<TextSource> texts;  // `make` is not called then
+  // The `make` of texts: throws Error{internal}.
+  static std::unique_ptr<IDataset> unprepared(const Node& section, const DataFacts&) {
+    throw Error(ErrorCode::internal, section.where(), "a set of texts is read from its prepared samples");
+  }
 };
-
-// The name, the fields and how they are read, of any kind of set.
-template <class Config>
-OfferedDataset described_dataset(std::string name, const ConfigSchema<Config>& schema) {
-  OfferedDataset offered;
-  offered.name = std::move(name);
-  offered.fields = schema.fields();
-  offered.resolve = [schema](const Node& section) {
-    const Config config = schema.read(section);
-    return Resolved{schema.write(config), schema.not_built(config)};
-  };
-  return offered;
-}
-
-// A data set that is constructed as Dataset(Config, const Node& section, const DataFacts&); the section is
-// for the places of errors. plugin.add(offered_dataset<Mine>("MyDataset", schema())).
-template <class Dataset, class Config>
-OfferedDataset offered_dataset(std::string name, ConfigSchema<Config> schema, std::string length_key = "") {
-  OfferedDataset offered = described_dataset(std::move(name), schema);
-  offered.length_key = std::move(length_key);
-  offered.make = [schema](const Node& section, const DataFacts& facts) -> std::unique_ptr<IDataset> {
-    return std::make_unique<Dataset>(schema.read(section), section, facts);
-  };
-  return offered;
-}
 
 // Adds the fields that tools.prompt_and_answer(), tools.chat() and tools.fill() of a script read, for a
 // Config with members of these names.
@@ -67,17 +47,6 @@ ConfigSchema<Config> with_row_fields(ConfigSchema<Config> schema) {
       .field("truncation", &Config::truncation, "true or longest_first cuts rows at seq_length.")
       .field("padding", &Config::padding,
              "max_length: rows count as seq_length tokens in a pack. Others: no effect.");
-}
-
-// A data set of texts; the schema's fields are the script's arguments.
-template <class Config>
-OfferedDataset offered_texts(std::string name, const ConfigSchema<Config>& schema, TextSource texts) {
-  OfferedDataset offered = described_dataset(std::move(name), schema);
-  offered.make = [](const Node& section, const DataFacts&) -> std::unique_ptr<IDataset> {
-    throw Error(ErrorCode::internal, section.where(), "a set of texts is read from its prepared samples");
-  };
-  offered.texts = std::move(texts);
-  return offered;
 }
 
 }  // namespace heddle

@@ -62,9 +62,13 @@ struct MetricsOutput {
   bool directory = false;  // made where it is missing
   // Whether the file that is there is of this kind, written by the sink; not asked of a directory.
   std::function<bool(const std::filesystem::path&)> is_own = {};
+  // The file holds the latest record alone: each record replaces it, and so does the first record of a run
+  // that resumes. It is replaced by a rename, so that a reader never sees a part of it. False: the file
+  // grows, and a run that resumes keeps what is there.
+  bool snapshot = false;
 };
 
-// Its name is the section at the top of a recipe that turns it on. plugin.make<OfferedMetrics, Mine>("mine",
+// Its name is the section at the top of a recipe that turns it on. plugin.metrics<Mine>("mine",
 // schema()) offers Mine(Config).
 struct OfferedMetrics : OfferedSchema {
   static constexpr const char* kKind = "metrics";

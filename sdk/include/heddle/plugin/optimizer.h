@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-// plugin.make<OfferedOptimizer, Mine>("Mine", schema()) in the plugin's body and "optimizer Mine" in its
+// plugin.optimizer<Mine>("Mine", schema()) in the plugin's body and "optimizer Mine" in its
 // manifest. The name is the last word of _target_. The schema has the keys of the section besides the common
 // ones, whose values OptimizerUpdate and TrainedShard have.
 struct OfferedOptimizer : OfferedSchema {

@@ -94,6 +94,8 @@ struct Transformed {
   // Each checkpoint has these in model/, and no model for transformers is written.
   std::optional<AddedFiles> files = {};
   std::string no_files = {};  // why there are none, where the transform makes them otherwise
+  // Keys of the exported config.json that are added, or have these values in place of the model's.
+  std::vector<Node::Entry> config = {};
   std::vector<std::string> warnings = {};
   std::string note;  // for the header of the run; may be empty
   // A section that turns the transform off.
@@ -119,8 +121,8 @@ class HEDDLE_API ITransform {
   virtual std::string setting() const { return ""; }
 };
 
-// Its name is the section at the top of a recipe that turns it on. plugin.make<OfferedTransform,
-// Mine>("mine", schema()) offers Mine(Config).
+// Its name is the section at the top of a recipe that turns it on. plugin.transform<Mine>("mine", schema())
+// offers Mine(Config).
 struct OfferedTransform : OfferedSchema {
   static constexpr const char* kKind = "transform";
   int order = 0;                 // those of lower order act first; of one order by their names
@@ -141,6 +143,9 @@ namespace transform {
 // checkpoints, its path in tensor plans. `child` must live as long as `parent`: a link or a seam of the
 // parent that computes with it owns it.
 HEDDLE_API void add_child(Module& parent, std::string name, Module& child);
+
+// Adds styles for the axis tp to the plan of every unit, for modules that a transform adds.
+HEDDLE_API void extend_tensor_plan(Units& units, const TensorPlan& styles);
 
 // The names of the parameters that hold a match of the regular expression (ECMAScript), in the order of the
 // units, each once. Throws Error{config} at `where` if there are none.

@@ -170,9 +170,9 @@ class HEDDLE_API GradientNorm {
 
  private:
   struct Group {
-    std::vector<std::string> axes;
+    std::vector<std::string> axes, differs;
     std::vector<Shard*> shards;
-    std::vector<Communicator*> reduces;
+    std::vector<Communicator*> reduces, means;  // over `axes`, and over `differs`
   };
   void agree(const DeviceMesh& mesh);
   at::Tensor squares_of(const Group& group) const;
