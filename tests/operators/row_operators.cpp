@@ -6,6 +6,7 @@
 #include "lib/decoder/attention/output_gate.h"
 #include "lib/decoder/mamba/group_norm.h"
 #include "lib/decoder/recurrence/gated_norm.h"
+#include "lib/decoder/xielu/xielu.h"
 #include "operators/operator.h"
 
 namespace heddle::tests {
@@ -173,6 +174,23 @@ Operator group_norm_operator() {
             }}}};
 }
 
+Operator xielu_operator() {
+  return {"xielu",
+          {"XieluBackward"},
+          {{"rows",
+            {{6, 14}, {1}, {1}},
+            [](const Ins& in, const Ins& constants) {
+              return Ins{decoder::xielu(in[0], in[1], in[2], constants[0], constants[1])};
+            },
+            [](const Ins& in, const Ins&) {
+              const at::Tensor below = in[0].clamp_max(-0.125).expm1() - in[0];
+              const at::Tensor curve = at::where(in[0] > 0, in[1].exp().log1p() * in[0].square(),
+                                                 (in[2].exp().log1p() + 0.5) * below);
+              return Ins{curve + in[0] * 0.5};
+            },
+            {at::full({}, 0.5), at::full({}, -0.125)}}}};
+}
+
 Operator split_gate_operator() {
   return {"split_gate",
           {"SplitGateBackward"},
@@ -266,10 +284,10 @@ Operator dropout_operator() {
 }  // namespace
 
 std::vector<Operator> row_operators() {
-  return {activated_operator(),  gated_operator(),         gated_within_operator(), swiglu_operator(),
-          situ_operator(),       rms_norm_operator(false), rms_norm_operator(true), layer_norm_operator(),
-          gated_norm_operator(), group_norm_operator(),    split_gate_operator(),   gated_output_operator(),
-          rotate_operator(),     dropout_operator()};
+  return {activated_operator(),    gated_operator(),         gated_within_operator(), swiglu_operator(),
+          situ_operator(),         rms_norm_operator(false), rms_norm_operator(true), layer_norm_operator(),
+          gated_norm_operator(),   group_norm_operator(),    xielu_operator(),        split_gate_operator(),
+          gated_output_operator(), rotate_operator(),        dropout_operator()};
 }
 
 }  // namespace heddle::tests

@@ -147,8 +147,17 @@ const MetricsOutput* output_of(const fs::path& file, const std::vector<MetricsOu
   return nullptr;
 }
 
-// Checks that files changed by records keep their bytes. A file that only start() wrote may differ in the
-// second run.
+std::vector<MetricsOutput> outputs_of(const OfferedMetrics& offered, const Node& values, const Place& place) {
+  return offered.outputs ? offered.outputs(values, place.directory()) : std::vector<MetricsOutput>();
+}
+
+bool is_snapshot(const std::string& file, const std::vector<MetricsOutput>& outputs) {
+  const MetricsOutput* const output = output_of(file, outputs);
+  return output != nullptr && output->snapshot;
+}
+
+// Checks that files changed by records keep their bytes. Snapshots and files that only start() wrote may
+// differ in the second run.
 std::string keeps_what_is_there(const OfferedMetrics& offered, const Node& values) {
   const Place place;
   std::map<std::string, std::string> notes, before;
@@ -162,15 +171,46 @@ std::string keeps_what_is_there(const OfferedMetrics& offered, const Node& value
   if (before.empty()) throw NotRun{"it writes nothing in the run's directory"};
   const auto sink = offered.make(values);
   sink->start(place.run(4));
-  sink->record(training(4, 3.5));
+  sink->record(training(4, 2.5));
   sink->finish();
   const auto after = place.files();
+  const std::vector<MetricsOutput> outputs = outputs_of(offered, values, place);
   for (const auto& [name, bytes] : before) {
     const bool is_note = notes.count(name) != 0 && notes.at(name) == bytes;
-    if (after.count(name) == 0 || (!is_note && !after.at(name).starts_with(bytes)))
-      found("'" + name + "' of the previous run was changed or removed");
+    const bool is_kept = after.count(name) != 0 && (is_note || after.at(name).starts_with(bytes));
+    if (is_snapshot(name, outputs) ? after.count(name) == 0 : !is_kept)
+      found("'" + name + "' of the previous run was changed or removed" +
+            (after.count(name) == 0
+                 ? ""
+                 : "; set MetricsOutput::snapshot for a file that holds only the latest record"));
   }
   return std::to_string(before.size()) + " files before, " + std::to_string(after.size()) + " after";
+}
+
+// Checks that a record replaces a snapshot by a rename, so that a reader that has it open sees no change.
+std::string replaces_snapshots(const OfferedMetrics& offered, const Node& values) {
+  const Place place;
+  const auto sink = offered.make(values);
+  sink->start(place.run());
+  sink->record(training(0, 3.5));
+  const std::vector<MetricsOutput> outputs = outputs_of(offered, values, place);
+  int count = 0;
+  for (const auto& [name, bytes] : place.files()) {
+    if (!is_snapshot(name, outputs)) continue;
+    std::ifstream open(name, std::ios::binary);
+    sink->record(training(1, 2.5));
+    const std::string still{std::istreambuf_iterator<char>(open), {}};
+    const std::string shown = fs::path(name).lexically_relative(place.directory()).string();
+    if (still != bytes)
+      found("'" + shown +
+            "' is a snapshot, but was written to while a reader had it open: write another file and rename "
+            "it");
+    if (place.files().at(name).size() > 2 * bytes.size())
+      found("'" + shown + "' is a snapshot, but grows from record to record");
+    ++count;
+  }
+  if (count == 0) throw NotRun{"it lists no snapshot in the run's directory"};
+  return std::to_string(count) + " files";
 }
 
 // Checks the outputs of a run and of a run that resumes it.
@@ -186,8 +226,7 @@ std::string names_its_files(const OfferedMetrics& offered, const Node& values) {
   }
   const auto files = place.files();
   if (files.empty()) throw NotRun{"it writes nothing in the run's directory"};
-  std::vector<MetricsOutput> outputs;
-  if (offered.outputs) outputs = offered.outputs(values, place.directory());
+  const std::vector<MetricsOutput> outputs = outputs_of(offered, values, place);
   for (const auto& [name, bytes] : files) {
     const std::string shown = fs::path(name).lexically_relative(place.directory()).string();
     const MetricsOutput* output = output_of(name, outputs);
@@ -219,6 +258,7 @@ void check_metrics(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
       takes_records);
   kit("record(): the record is in a file when it returns", writes_each);
   kit("start(): a resumed run keeps existing records", keeps_what_is_there);
+  kit("MetricsOutput::snapshot: each record replaces the file by a rename", replaces_snapshots);
   kit("outputs: lists each file that is written, and recognizes it", names_its_files);
 }
 

@@ -1,14 +1,18 @@
 // The kits of transforms: a small Llama is transformed equally wherever it is created, and trains equally
 // with any parallelism.
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full_like.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -107,18 +111,72 @@ class TransformKits {
     return "";
   }
 
-  // Checks that a forward uses no values that the transform drew itself: two models with the same parameters
-  // have the same loss.
+  // Checks that added modules draw values only from the default generator, as layers do, and that a forward
+  // uses no other random values.
   std::string draws_nothing() const {
-    const Changed one = changed(true), two = changed(true);
-    const double first = loss_of(one.units, rows_in_one_batch()),
-                 second = loss_of(two.units, rows_in_one_batch());
+    const auto drawn = [this] {
+      at::Generator generator = at::detail::getDefaultCPUGenerator();
+      {
+        const std::lock_guard lock(generator.mutex());
+        generator.set_current_seed(7);
+      }
+      return changed(true);
+    };
+    const Changed one = drawn(), two = drawn(), three = changed(true);
+    Named values;
+    for (const auto& unit : one.units)
+      for (const ParameterSlot& slot : unit->parameters()) values[slot.name] = *slot.tensor;
+    for (const auto& unit : two.units)
+      for (const ParameterSlot& slot : unit->parameters())
+        if (!at::equal(values.at(slot.name), *slot.tensor))
+          found("'" + slot.name + "' has different values in a second model: leave initial values to Init");
+    const at::NoGradGuard no_gradients;
+    for (const auto& unit : three.units)
+      for (const ParameterSlot& slot : unit->parameters()) slot.tensor->copy_(values.at(slot.name));
+    const Batch batch = rows_in_one_batch();
+    const double first = loss_of(one.units, batch), second = loss_of(three.units, batch);
     if (first != second)
       found("two models of the same values give the losses " + std::to_string(first) + " and " +
             std::to_string(second) +
             ": ranks would compute with different values; draw them from Batch::draws and "
             "TransformRun::seed");
     return "";
+  }
+
+  // Checks that Transformed::values gives a box of a parameter the same values in every call.
+  std::string gives_the_same_values() const {
+    const Changed mine = changed(false);
+    if (!mine.said.values) throw NotRun{"it gives no values of its own (Transformed::values)"};
+    const ParameterSource source = mine.said.values([](const Shard& shard) {
+      const int64_t count =
+          std::accumulate(shard.shape.begin(), shard.shape.end(), int64_t{1}, std::multiplies<>());
+      const at::Tensor whole =
+          (at::arange(count, at::kDouble) * 0.7 + static_cast<double>(shard.name.size())).sin();
+      shard.tensor.copy_(box_of(shard, whole.view(shard.shape)));
+      return true;
+    });
+    if (!source) throw NotRun{"its values need a model's files"};
+    const at::NoGradGuard no_gradients;
+    int given = 0;
+    for (const auto& unit : mine.units)
+      for (const ParameterSlot& slot : unit->parameters()) {
+        Shard whole = whole_shard(slot, {});
+        whole.tensor =
+            at::empty(slot.tensor->sizes(), slot.tensor->options().device(at::kCPU).requires_grad(false));
+        if (whole.tensor.numel() == 0 || !source(whole)) continue;
+        ++given;
+        Shard box = whole;
+        const bool has_rows = box.tensor.dim() > 0;
+        if (has_rows) box.offset[0] = box.shape[0] / 2;
+        const at::Tensor same =
+            has_rows ? whole.tensor.narrow(0, box.offset[0], box.shape[0] - box.offset[0]) : whole.tensor;
+        box.tensor = at::empty(same.sizes(), same.options());
+        if (!source(box) || !at::equal(box.tensor, same))
+          found("'" + slot.name +
+                "' has different values when a part of it is read: ranks would begin with different values, "
+                "and so would a repeated run");
+      }
+    return std::to_string(given) + " parameters";
   }
 
   // Checks that a link that replaces the loss keeps the contract of TokenLoss::instead.
@@ -314,6 +372,8 @@ void check_transform(const OfferedSchema& schema, const CheckedPlugin& plugin, A
           [&] { return kits.is_the_same(true); });
   attempt(thing + "apply(): changes no value of a parameter", [&] { return kits.keeps_values(); });
   attempt.training_on_cpu(thing + "apply(): draws no values itself", [&] { return kits.draws_nothing(); });
+  attempt.training_on_cpu(thing + "Transformed::values: the same for every box",
+                          [&] { return kits.gives_the_same_values(); });
   attempt.training_on_cpu(thing + "TokenLoss::instead: labels of -100, and large logits",
                           [&] { return kits.keeps_the_loss(); });
   attempt.training_on_cpu(thing + "Transformed::added: gradients reach what trains",

@@ -108,9 +108,8 @@ ConfigSchema<Config> schema() {
 
 HEDDLE_PLUGIN("faulty_dataset", "1.0.0", "dataset faulty") {
   using namespace heddle;
-  auto offered = offered_dataset<faulty_dataset::Faulty>("faulty", faulty_dataset::schema(), "seq_len");
+  auto& offered = plugin.dataset<faulty_dataset::Faulty>("faulty", faulty_dataset::schema(), "seq_len");
   if (faulty_dataset::is("no_maker")) offered.make = {};
   if (faulty_dataset::is("null"))
     offered.make = [](const Node&, const DataFacts&) -> std::unique_ptr<IDataset> { return nullptr; };
-  plugin.add(std::move(offered));
 }

@@ -6,6 +6,7 @@
 #include <ATen/ops/rand_like.h>
 
 #include <memory>
+#include <random>
 #include <stdexcept>
 
 #include "fault.h"
@@ -29,6 +30,7 @@ heddle::ConfigSchema<Config> schema() {
 class Scale : public heddle::Module {
  public:
   Scale(int64_t width, const at::TensorOptions& options) : weight(at::ones({width}, options)) {
+    if (is("draws_values") && !weight.is_meta()) weight.fill_(static_cast<int64_t>(std::random_device()()));
     if (is("draws_a_factor")) factor_ = at::rand({width}, at::kFloat) + 0.5;
     weight.set_requires_grad(true);
     add_slot("weight", weight, {heddle::Init::Kind::ones});
@@ -70,6 +72,13 @@ class Faulty : public heddle::ITransform {
         if (!is("freezes_in_silence")) out.frozen.push_back(slot.name);
         if (is("changes_values") && !slot.tensor->is_meta()) slot.tensor->fill_(3);
       }
+    if (is("draws_first_values"))
+      out.values = [](const heddle::ParameterSource&) {
+        return [](const heddle::Shard& shard) {
+          shard.tensor.copy_(at::rand_like(shard.tensor));
+          return true;
+        };
+      };
     if (is("derives_from_nothing")) out.derived["faulty_scale.weight"].from = "no.weight";
     if (is("says_more")) out.frozen.push_back(units.front()->parameters().front().name);
     if (is("changes_a_dtype"))
@@ -109,5 +118,5 @@ class Faulty : public heddle::ITransform {
 }  // namespace
 
 HEDDLE_PLUGIN("faulty_transform", "0.1.0", "transform faulty") {
-  plugin.make<heddle::OfferedTransform, Faulty>("faulty", schema());
+  plugin.transform<Faulty>("faulty", schema());
 }

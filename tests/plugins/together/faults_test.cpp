@@ -208,8 +208,25 @@ INSTANTIATE_TEST_SUITE_P(Dispatchers, RefusedFault,
                               {"not_placed", kSplits, "and no Placed says so"}})),
                          name_of_fault);
 
+constexpr const char *kState = "state(): a run continues from copied values",
+                     *kApproximate = "Needs::approximate";
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, RefusedFault,
+    ::testing::ValuesIn(faults_of(
+        "strategy", Tried::always,
+        {{"forgets_state", kState, "is not bitwise equal on rank 0 after six steps"},
+         {"gives_copies", kState, "return everything that a stage keeps between steps from state()"},
+         {"begins_anew_when_resumed", kState, "is not bitwise equal on rank "},
+         {"sums_too_much", "the sum over the data-parallel ranks", "but needs().approximate allows 5.0e-02"},
+         {"exact_keeps_momentum", "with {momentum: 0} on 2 ranks: finish_gradients(): the sum over",
+          "differs from the strategy `single`"},
+         {"never_exact", kApproximate, "it is also approximate with {momentum: 0}"},
+         {"no_reason", kApproximate, "the tolerance is not between 0 and 1, or the reason is empty"}})),
+    name_of_fault);
+
 TEST(FaultyPlugins, PassWithoutAFault) {
-  for (const char* plugin : {"model", "parallelizer", "dispatcher"}) {
+  for (const char* plugin : {"model", "parallelizer", "dispatcher", "strategy"}) {
     const Report report = faulty(plugin, "none");
     EXPECT_TRUE(report.passed()) << report.text();
     EXPECT_THAT(report.untrained(), IsEmpty());
