@@ -129,17 +129,20 @@ Operator rms_norm_operator(bool plus_one) {
 
 Operator layer_norm_operator() {
   const OperatorFunction run = [](const Ins& in, const Ins&) {
-    return Ins{model::layer_norm(in[0], in[1], in.size() > 2 ? in[2] : at::Tensor(), 1e-2)};
+    return Ins{model::layer_norm(in[0], in.size() > 1 ? in[1] : at::Tensor(),
+                                 in.size() > 2 ? in[2] : at::Tensor(), 1e-2)};
   };
   const OperatorFunction plain = [](const Ins& in, const Ins&) {
     const at::Tensor centred = in[0] - in[0].mean(-1, true);
-    const at::Tensor y = centred * (centred.square().mean(-1, true) + 1e-2).rsqrt() * in[1];
+    at::Tensor y = centred * (centred.square().mean(-1, true) + 1e-2).rsqrt();
+    if (in.size() > 1) y = y * in[1];
     return Ins{in.size() > 2 ? y + in[2] : y};
   };
-  return {
-      "layer_norm",
-      {"LayerNormBackward"},
-      {{"with a bias", {{6, 40}, {40}, {40}}, run, plain}, {"without a bias", {{5, 7}, {7}}, run, plain}}};
+  return {"layer_norm",
+          {"LayerNormBackward"},
+          {{"with a bias", {{6, 40}, {40}, {40}}, run, plain},
+           {"without a bias", {{5, 7}, {7}}, run, plain},
+           {"without a weight", {{4, 6}}, run, plain}}};
 }
 
 Operator gated_norm_operator() {

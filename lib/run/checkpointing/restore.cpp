@@ -43,7 +43,8 @@ std::string optimizer_of(const std::map<std::string, std::string>& settings) {
   const std::string parameter = state.substr(state.find('.') + 1);
   const auto& saved = states.manifest().tensors;
   const bool is_renamed = std::any_of(saved.begin(), saved.end(), [&](const auto& one) {
-    return !one.first.starts_with("master.") && one.first.substr(one.first.find('.') + 1) == parameter;
+    return !one.first.starts_with("master.") && !one.first.starts_with(kOwnPrefix) &&
+           one.first.substr(one.first.find('.') + 1) == parameter;
   });
   throw Error(
       ErrorCode::input, (resume.directory / "optim").string(),
