@@ -54,7 +54,7 @@ class Idle : public ParallelStage {
   }
   void finish_gradients() override {}
   std::span<Shard> owned() override { return {}; }
-  void parameters_changed() override {}
+  void parameters_changed(ParametersChange) override {}
 
  private:
   at::Tensor one_;

@@ -198,6 +198,12 @@ void resolve_strategy(const Node& section, const std::string& word, const Offere
   setup.strategy = offered.name;
   setup.strategy_config = strategy.values;
   add_not_built(setup.not_built, "distributed", strategy.not_built);
+  if (!strategy.not_built.empty() || !offered.make) return;
+  if (const auto approximate = offered.make(strategy.values)->needs().approximate)
+    setup.warnings.push_back("the strategy '" + offered.name + "' is approximate: " + approximate->reason +
+                             (approximate->exact.empty()
+                                  ? ""
+                                  : "; it is exact with " + approximate->exact + " under `distributed:`"));
 }
 
 // Each line is attempted where what it needs is known.

@@ -227,7 +227,7 @@ void fill_values(const Stages& stages, const DeviceMesh& mesh, const std::set<st
       else
         initialise(shard, seed);
     }
-    stage->parameters_changed();
+    stage->parameters_changed(ParametersChange::begun);
   }
 }
 

@@ -32,6 +32,10 @@ std::vector<SideOutput*> IParallelizer::side_outputs() {
 }
 void IParallelizer::after_update(const Updated&, const DeviceMesh&) {}
 
+std::vector<StateTensor> ParallelStage::state() {
+  return {};
+}
+
 void ParallelStage::unshard() {}
 void ParallelStage::reshard() {}
 void ParallelStage::expect_last_backward() {}
@@ -119,6 +123,15 @@ StateTensor box_state(const Shard& shard, std::string name, at::Tensor tensor) {
 
 StateTensor number_state(std::string name, at::Tensor tensor) {
   return {std::move(name), std::move(tensor), {}, {}};
+}
+
+StateTensor rank_state(const DeviceMesh& mesh, std::span<const std::string> axes, StateTensor state) {
+  std::string joined;
+  for (const std::string& axis : axes) joined += (joined.empty() ? "" : "+") + axis;
+  state.shape.insert(state.shape.begin(), joined.empty() ? 1 : mesh.size(joined));
+  state.offset.insert(state.offset.begin(), joined.empty() ? 0 : mesh.rank(joined));
+  state.tensor = state.tensor.unsqueeze(0);
+  return state;
 }
 
 }  // namespace heddle

@@ -73,7 +73,7 @@ std::vector<Reduction> Reductions::distinct() const {
 void check_axes(const Shard& shard, std::span<const std::string> axes, const DeviceMesh& mesh) {
   if (const std::string fault = mesh.fault_of(axes); !fault.empty())
     throw Error(ErrorCode::internal, "parallel", "shard of '" + shard.name + "': " + fault,
-                "name in Shard::axes and Shard::partial axes of one view of the mesh");
+                "set Shard::axes, Shard::partial and Shard::differs to axes of one view of the mesh");
 }
 
 }  // namespace heddle

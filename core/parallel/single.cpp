@@ -39,7 +39,7 @@ class SingleStage : public ParallelStage {
   }
   void finish_gradients() override {}
   std::span<Shard> owned() override { return owned_; }
-  void parameters_changed() override {}
+  void parameters_changed(ParametersChange) override {}
   bool can_restart() const override { return true; }
   void restart_step() override {}
   bool can_host_forward() const override { return true; }

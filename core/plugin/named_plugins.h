@@ -148,7 +148,9 @@ class NamedTransform : public NamedObject<ITransform> {
 class NamedStrategy : public NamedObject<IStrategy> {
  public:
   using NamedObject::NamedObject;
-  Needs needs() const override { return inner_->needs(); }
+  Needs needs() const override {
+    return named("told its needs", [&] { return inner_->needs(); });
+  }
   std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                              std::span<const Placed> placed) override {
     const char* const doing = "parallelized the model";

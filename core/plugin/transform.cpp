@@ -2,11 +2,14 @@
 #include "heddle/plugin/transform.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "core/base/pattern.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/model/module_unit.h"
 
 namespace heddle {
 
@@ -29,6 +32,25 @@ void add_child(Module& parent, std::string name, Module& child) {
                   "the " + std::string(parent.kind()) + " has a child '" + name + "' already",
                   "give the new child another name");
   (parent.*Children::kAdd)(std::move(name), child);
+}
+
+void extend_tensor_plan(Units& units, const TensorPlan& styles) {
+  std::map<const TensorPlan*, std::shared_ptr<const TensorPlan>> extended;  // by plan: units share one
+  for (const auto& unit : units) {
+    auto* const own = dynamic_cast<ModuleUnit*>(unit.get());
+    if (own == nullptr)
+      throw Error(ErrorCode::config, "transform",
+                  "the unit '" + std::string(unit->name()) +
+                      "' is a foreign model without modules, which cannot be split along tp",
+                  "extend the plans of heddle's own models only");
+    auto& plan = extended[own->tensor_plan()];
+    if (plan == nullptr) {
+      TensorPlan longer = own->tensor_plan() == nullptr ? TensorPlan() : *own->tensor_plan();
+      longer.insert(longer.end(), styles.begin(), styles.end());
+      plan = std::make_shared<const TensorPlan>(std::move(longer));
+    }
+    own->set_tensor_plan(plan);
+  }
 }
 
 std::vector<std::string> parameters_matching(const Units& units, const std::string& expression,

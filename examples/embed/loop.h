@@ -80,7 +80,7 @@ class Loop {
     }
     if (max_norm_ > 0) heddle::train::clip_gradients(stages_.shards(), norm, max_norm_);
     update();
-    stage.parameters_changed();
+    stage.parameters_changed(heddle::ParametersChange::updated);
     return report;
   }
 

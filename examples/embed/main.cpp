@@ -130,10 +130,12 @@ heddle::Units units_of(const Net& net) {
 namespace fs = std::filesystem;
 using heddle::checkpoint::Part;
 
-// Returns this rank's boxes of a checkpoint: its shards, and AdamW's state of each shard.
+// Returns this rank's boxes of a checkpoint: its shards, AdamW's state of each shard, and the strategy's
+// state.
 std::vector<Part> parts_of(heddle::Stages& stages, torch::optim::AdamW& optimizer) {
   std::vector<Part> parts = heddle::checkpoint::model_parts(stages);
   for (Part& part : heddle::adapters::adamw_parts(stages, optimizer)) parts.push_back(std::move(part));
+  for (Part& part : heddle::checkpoint::strategy_parts(stages)) parts.push_back(std::move(part));
   return parts;
 }
 
@@ -149,8 +151,9 @@ void save(const fs::path& to, std::span<const Part> parts, heddle::Rendezvous& r
 void load(const fs::path& from, heddle::Stages& stages, torch::optim::AdamW& optimizer) {
   heddle::checkpoint::ShardedReader reader(from);
   for (const Part& part : heddle::checkpoint::model_parts(stages)) reader.read(part);
+  for (const Part& part : heddle::checkpoint::strategy_parts(stages)) reader.read(part);
   heddle::adapters::read_adamw(reader, stages, optimizer);
-  for (const auto& stage : stages) stage->parameters_changed();
+  for (const auto& stage : stages) stage->parameters_changed(heddle::ParametersChange::resumed);
 }
 
 // Trains on one rank with the engine's second entry point and the host's own loop. Begins at step `first`,

@@ -78,7 +78,7 @@ class Stage : public heddle::ParallelStage, private heddle::BackwardWalk::Stops 
   }
   // [/walk]
 
-  void parameters_changed() override {}
+  void parameters_changed(heddle::ParametersChange) override {}
   std::span<heddle::Shard> owned() override { return owned_; }
 
  private:

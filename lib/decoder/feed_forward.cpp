@@ -24,6 +24,10 @@ FeedForward::FeedForward(const Mlp& form, int64_t width, const FirstValues& firs
     add_child("gate_proj", *gate_proj_);
   }
   add_child("up_proj", up_proj_);
+  if (form.learned && !form.gated) {
+    act_fn_ = form.learned->make(options);
+    add_child("act_fn", *act_fn_);
+  }
   add_child("down_proj", down_proj_);
 }
 
@@ -37,6 +41,7 @@ at::Tensor FeedForward::call_onto(const at::Tensor& residual, at::Tensor x, cons
 }
 
 at::Tensor FeedForward::inside(const at::Tensor& x, const Batch& batch) {
+  if (act_fn_) return act_fn_->call(up_proj_.call(x, batch), batch);
   if (!gate_proj_) return model::activated(activation_, up_proj_.call(x, batch));
   // The factor allocates a new gate, and a view up would keep the memory of both alive.
   const auto outputs = gate_factor_ == 1 ? model::Outputs::columns : model::Outputs::apart;

@@ -33,6 +33,7 @@ class FeedForward : public LayerPart {
   std::optional<model::Situ> situ_;    // replaces activation_
   double gate_factor_, out_;           // factors of gate_proj(x) and of the output
   std::unique_ptr<Linear> gate_proj_;  // null: no gate
+  std::unique_ptr<Module> act_fn_;     // replaces activation_ unless null
   Linear up_proj_, down_proj_;
 };
 

@@ -11,6 +11,7 @@ LayerPart::~LayerPart() = default;
 MixerState::~MixerState() = default;
 Mixer::~Mixer() = default;
 MixerMaker::~MixerMaker() = default;
+ActivationMaker::~ActivationMaker() = default;
 
 at::Tensor LayerPart::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
   return residual + call(std::move(x), batch);

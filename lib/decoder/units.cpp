@@ -2,6 +2,7 @@
 #include "lib/decoder/units.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
 
 #include <cmath>
 #include <memory>
@@ -37,10 +38,12 @@ class Rotaries {
 
  private:
   static std::shared_ptr<Rotary> make(int64_t head_dim, const Rotation& rotation) {
+    const model::HeadPart part{rotation.dim == head_dim ? 0 : head_dim, 0, rotation.interleaved};
+    if (!rotation.frequencies.empty())
+      return std::make_shared<Rotary>(at::tensor(rotation.frequencies, at::kFloat), 1, part);
     if (rotation.of_whole_head) return std::make_shared<Rotary>(first_of_head(head_dim, rotation));
     if (!rotation.interleaved)
       return std::make_shared<Rotary>(head_dim, rotation.theta, rotation.scaling, rotation.dim);
-    const model::HeadPart part{rotation.dim == head_dim ? 0 : head_dim, 0, true};
     return std::make_shared<Rotary>(model::rotary_frequencies(rotation.dim, rotation.theta, rotation.scaling),
                                     model::rotary_factor(rotation.scaling), part);
   }

@@ -28,6 +28,10 @@ void record(const char* name, const at::Tensor& x, double operations, double ten
   record_operator(name, {operations * numbers, tensors * bytes, bytes});
 }
 
+at::Tensor in_dtype(const at::Tensor& one, at::ScalarType dtype) {
+  return one.defined() ? one.to(dtype) : one;
+}
+
 // LibTorch's takes no meta tensors.
 Normed norm_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
   const at::ScalarType dtype = wide_of(x.scalar_type());
@@ -37,8 +41,8 @@ Normed norm_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& 
     const at::Tensor one_a_row = at::empty({x.numel() / x.size(-1), 1}, wide);
     return {at::empty(x.sizes(), wide), one_a_row, at::empty_like(one_a_row)};
   }
-  auto [y, mean, root] = at::native_layer_norm(x.contiguous().to(dtype), {x.size(-1)}, weight.to(dtype),
-                                               bias.defined() ? bias.to(dtype) : at::Tensor(), eps);
+  auto [y, mean, root] = at::native_layer_norm(x.contiguous().to(dtype), {x.size(-1)},
+                                               in_dtype(weight, dtype), in_dtype(bias, dtype), eps);
   return {std::move(y), std::move(mean), std::move(root)};
 }
 
@@ -51,11 +55,13 @@ struct LayerNormNode final : LayerNode {
     const at::Tensor in = x.unpack(), w = weight.unpack(), b = bias.unpack();
     if (in.is_meta()) {
       record("heddle::layer_norm_backward", in, 10, 2);
-      return {at::empty_like(in), at::empty_like(w), b.defined() ? at::empty_like(b) : at::Tensor()};
+      const auto like = [](const at::Tensor& one) { return one.defined() ? at::empty_like(one) : one; };
+      return {at::empty_like(in), like(w), like(b)};
     }
     const at::ScalarType dtype = wide_of(in.scalar_type());
-    const auto wide = [&](const at::Tensor& one) { return one.defined() ? one.to(dtype) : one; };
-    const std::array<bool, 3> wanted = {task_should_compute_output(0), task_should_compute_output(1),
+    const auto wide = [&](const at::Tensor& one) { return in_dtype(one, dtype); };
+    const std::array<bool, 3> wanted = {task_should_compute_output(0),
+                                        w.defined() && task_should_compute_output(1),
                                         b.defined() && task_should_compute_output(2)};
     auto [dx, dw, db] =
         at::native_layer_norm_backward(wide(gradients[0].contiguous()), wide(in.contiguous()), {in.size(-1)},
@@ -95,11 +101,14 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 
 }  // namespace model
 
-LayerNorm::LayerNorm(int64_t width, double eps, bool with_bias, const at::TensorOptions& options)
+LayerNorm::LayerNorm(int64_t width, double eps, bool with_bias, const at::TensorOptions& options,
+                     bool with_weight)
     : eps_(eps) {
   const Init ones{Init::Kind::ones, 0.0}, zeros{Init::Kind::zeros, 0.0};
-  weight = model::make_parameter({width}, ones, options);
-  add_slot("weight", weight, ones);
+  if (with_weight) {
+    weight = model::make_parameter({width}, ones, options);
+    add_slot("weight", weight, ones);
+  }
   if (!with_bias) return;
   bias = model::make_parameter({width}, zeros, options);
   add_slot("bias", bias, zeros);

@@ -37,7 +37,7 @@ at::Tensor turn(const at::Tensor& x, const RotaryAngles& angles, double directio
   }
   const HeadPart& part = angles.part;
   const int64_t half = angles.cos.size(1), dim = 2 * half, head = part.head_dim > 0 ? part.head_dim : dim;
-  const at::Tensor heads = x.reshape({x.size(0), -1, head});
+  const at::Tensor heads = x.reshape({x.size(0), x.size(-1) / head, head});
   const at::Tensor turned = heads.narrow(2, part.first, dim);
   const at::Tensor pairs = part.interleaved ? turned.unflatten(2, {half, 2}) : turned.unflatten(2, {2, half});
   const int64_t across = part.interleaved ? 3 : 2;

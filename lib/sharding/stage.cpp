@@ -180,7 +180,7 @@ void ShardedStage::reshard() {
   if (!held_) free_all();
 }
 
-void ShardedStage::parameters_changed() {
+void ShardedStage::parameters_changed(ParametersChange) {
   if (held_)
     throw Error(ErrorCode::internal, model_.strategy, "parameters changed while they are held whole",
                 "end the scope Unsharded before the optimizer steps");

@@ -30,9 +30,9 @@ struct Tolerance {
 };
 
 // Returns every difference beyond the tolerance, a line each, step by step: "the loss of step 3 differs by
-// 1.2e-04". Empty: none. Gradients of the first step agree to 1e-4 of their largest element (at least 1e-3 of
-// that of all), of later steps to 5e-4, and so do parameters where gradients are given, whose updates are
-// plain.
+// 1.2e-04", or "". Gradients of the first step agree to 1e-4 of their largest element, which is taken to be
+// at least 1e-3 of the largest element of all gradients and 1e-2 of that of their layer. Gradients of later
+// steps agree to 5e-4, and so do parameters if gradients are given, because their updates are plain.
 HEDDLE_API std::string differences(const Outcome& got, const Outcome& want, const Tolerance& tolerance = {});
 
 // Returns every loss, norm, parameter and element of AdamW's averages that has other bits; empty: none.

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
 #include "heddle/base/error.h"
 
@@ -70,6 +71,7 @@ void WholeTensors::add(const DeviceMesh& mesh, const Shard& shard, const at::Ten
   if (shard.tied_to_earlier) replica = -1 - replica;  // of the last stage: equal to the first one's
   const at::Tensor here = numbers.to(at::kCPU);
   const std::lock_guard lock(mutex_);
+  if (!shard.differs.empty()) differing_.insert(shard.name);
   Pieces& pieces = pieces_[{shard.name, replica}];
   if (!pieces.values.defined()) {
     pieces.values = at::zeros(shard.shape, here.options().requires_grad(false));
@@ -94,10 +96,18 @@ Named WholeTensors::take(const std::string& what) const {
     const auto first = out.emplace(key.first, pieces.values).first;
     // Not to the bit: rounding in kernels may depend on the alignment of a buffer.
     const at::Tensor& one = first->second;
-    if (one.numel() == 0) continue;
+    if (one.numel() == 0 || differing_.count(key.first) != 0) continue;
     const double limit = 1e-4 * one.nan_to_num(0, 0, 0).abs().max().item<double>();
     if (!at::allclose(one, pieces.values, 0, limit, /*equal_nan=*/true))
       found(name + ": ranks that should hold the same numbers hold different ones");
+  }
+  for (const std::string& name : differing_) {
+    at::Tensor sum;
+    int64_t count = 0;
+    for (auto piece = pieces_.lower_bound({name, std::numeric_limits<int>::min()});
+         piece != pieces_.end() && piece->first.first == name; ++piece, ++count)
+      sum = sum.defined() ? sum + piece->second.values : piece->second.values;
+    out[name] = sum / count;
   }
   return out;
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +24,8 @@ using Named = std::map<std::string, at::Tensor>;  // whole tensors
 HEDDLE_API at::Tensor box_of(const Shard& shard, at::Tensor whole);
 
 // Whole tensors by their names. Ranks that differ along other axes than those that split a shard hold the
-// same numbers: replicas. So do the copies of a tied parameter on the first and the last stage.
+// same numbers: replicas. So do the copies of a tied parameter on the first and the last stage. If the
+// replicas of a shard differ (Shard::differs), their mean is the whole tensor.
 class HEDDLE_API WholeTensors {
  public:
   // Adds `numbers` (the shard's own, its gradient, ...), which have the shard's sizes. Any rank, any order.
@@ -38,6 +40,7 @@ class HEDDLE_API WholeTensors {
   };
   std::mutex mutex_;
   std::map<std::pair<std::string, int>, Pieces> pieces_;  // by the name and the replica
+  std::set<std::string> differing_;                       // names of shards that differ
 };
 
 // Throws Error{plugin_failed} with the fault that a comparison found.

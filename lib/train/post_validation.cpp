@@ -122,7 +122,7 @@ void PostValidation::amend() {
     else
       updater_.update({lr_, weight_decay_, max_norm_ ? clip_divisor(norm_, *max_norm_) : at::Tensor(), {}});
   }
-  for (const auto& stage : stages_) stage->parameters_changed();
+  for (const auto& stage : stages_) stage->parameters_changed(ParametersChange::updated);
 }
 
 }  // namespace heddle::train

@@ -167,7 +167,7 @@ struct Step::Impl : train::UpdateInDoubt {
     const auto none = at::zeros({1}, at::TensorOptions(at::kDouble).device(mesh.device()));
     const at::Tensor squares = norm.squares_of_stages();
     late->update(squares, sides ? at::Tensor() : loss->get(), lr, weight_decay);
-    for (const auto& stage : stages) stage->parameters_changed();
+    for (const auto& stage : stages) stage->parameters_changed(ParametersChange::updated);
     late_counts = {counts.label_tokens(), counts.with_text()};
     report.label_tokens = static_cast<int64_t>(late_counts.label_tokens);
     report.loss = at::full_like(none, kUnknown);
@@ -275,7 +275,7 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   my.update(report, lr, weight_decay);
   // If listeners write to shards, the strategy is told of both changes at once.
   const auto changed = [&] {
-    for (const auto& stage : my.stages) stage->parameters_changed();
+    for (const auto& stage : my.stages) stage->parameters_changed(ParametersChange::updated);
   };
   if (!my.told_changes) changed();
   phases.end("update");

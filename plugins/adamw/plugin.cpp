@@ -134,14 +134,14 @@ void offer(OfferedOptimizer& offered, double weight_decay) {
 HEDDLE_PLUGIN("adamw", "0.1.0", "optimizer AdamW", "optimizer Adam", "optimizer FusedAdam",
               "optimizer FlashAdamW") {
   using namespace heddle::adamw;
-  offer(plugin.make<heddle::OfferedOptimizer, AdamW>("AdamW", schema()), 0.01);
-  offer(plugin.make<heddle::OfferedOptimizer, Adam>(
+  offer(plugin.optimizer<AdamW>("AdamW", schema()), 0.01);
+  offer(plugin.optimizer<Adam>(
             "Adam",
             schema().field("decoupled_weight_decay", &Fields::decoupled_weight_decay,
                            "Decoupled weight decay, as in AdamW, instead of adding it to the gradient.")),
         0.0);
-  offer(plugin.make<heddle::OfferedOptimizer, FusedAdam>("FusedAdam", fused_adam_schema()), 0.0);
-  auto& flash = plugin.make<heddle::OfferedOptimizer, AdamW>("FlashAdamW", flash_schema());
+  offer(plugin.optimizer<FusedAdam>("FusedAdam", fused_adam_schema()), 0.0);
+  auto& flash = plugin.optimizer<AdamW>("FlashAdamW", flash_schema());
   offer(flash, 0.01);
   flash.master_weights_key = "master_weight_bits";
 }

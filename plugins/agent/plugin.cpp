@@ -71,7 +71,6 @@ ConfigSchema<XlamConfig> xlam_schema() {
 
 HEDDLE_PLUGIN("agent", "0.1.0", "dataset make_agent_chat_dataset", "dataset make_xlam_dataset") {
   using namespace heddle::agent;
-  plugin.add(heddle::offered_texts("make_agent_chat_dataset", agent_schema(),
-                                   {"agent.py", {"dataset_name", "path"}, {"path"}}));
-  plugin.add(heddle::offered_texts("make_xlam_dataset", xlam_schema(), {"xlam.py", {"dataset_name"}}));
+  plugin.texts("make_agent_chat_dataset", agent_schema(), {"agent.py", {"dataset_name", "path"}, {"path"}});
+  plugin.texts("make_xlam_dataset", xlam_schema(), {"xlam.py", {"dataset_name"}});
 }

@@ -43,6 +43,6 @@ ConfigSchema<ChatConfig> chat_schema() {
 }  // namespace heddle::chat
 
 HEDDLE_PLUGIN("chat", "0.1.0", "dataset ChatDataset") {
-  plugin.add(heddle::offered_texts("ChatDataset", heddle::chat::chat_schema(),
-                                   {"chat.py", {"path_or_dataset_id"}, {"path_or_dataset_id"}}));
+  plugin.texts("ChatDataset", heddle::chat::chat_schema(),
+               {"chat.py", {"path_or_dataset_id"}, {"path_or_dataset_id"}});
 }

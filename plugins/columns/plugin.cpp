@@ -41,6 +41,6 @@ ConfigSchema<ColumnsConfig> columns_schema() {
 }  // namespace heddle::columns
 
 HEDDLE_PLUGIN("columns", "0.1.0", "dataset ColumnMappedTextInstructionDataset") {
-  plugin.add(heddle::offered_texts("ColumnMappedTextInstructionDataset", heddle::columns::columns_schema(),
-                                   {"columns.py", {"path_or_dataset_id"}, {"path_or_dataset_id"}}));
+  plugin.texts("ColumnMappedTextInstructionDataset", heddle::columns::columns_schema(),
+               {"columns.py", {"path_or_dataset_id"}, {"path_or_dataset_id"}});
 }

@@ -175,7 +175,7 @@ std::optional<at::ScalarType> DdpStage::autocast() const {
   return autocast_ ? std::optional(autocast_->dtype()) : std::nullopt;
 }
 
-void DdpStage::parameters_changed() {
+void DdpStage::parameters_changed(ParametersChange) {
   if (autocast_) autocast_->parameters_changed();
 }
 

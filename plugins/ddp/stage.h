@@ -36,7 +36,7 @@ class DdpStage : public ParallelStage {
   void reduce_gradients() override;
   void finish_gradients() override;
   std::span<Shard> owned() override { return shards_; }
-  void parameters_changed() override;
+  void parameters_changed(ParametersChange change) override;
   bool can_restart() const override { return true; }
   void restart_step() override { between_steps_ = true; }
 

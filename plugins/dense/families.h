@@ -5,12 +5,14 @@
 
 namespace heddle::dense {
 
+void offer_apertus(Offer& plugin);
 void offer_baichuan(Offer& plugin);
 void offer_cohere2(Offer& plugin);
 void offer_ernie4_5(Offer& plugin);
 void offer_glm(Offer& plugin);
 void offer_gpt2(Offer& plugin);
 void offer_granite(Offer& plugin);
+void offer_olmo(Offer& plugin);
 void offer_olmo2(Offer& plugin);
 void offer_phi(Offer& plugin);
 void offer_seed_oss(Offer& plugin);

@@ -2,16 +2,18 @@
 #include "families.h"
 #include "heddle/sdk.h"
 
-HEDDLE_PLUGIN("dense", "0.1.0", "model baichuan", "model cohere2", "model ernie4_5", "model glm",
-              "model glm4", "model gpt2", "model granite", "model olmo2", "model phi", "model seed_oss",
-              "model starcoder2") {
+HEDDLE_PLUGIN("dense", "0.1.0", "model apertus", "model baichuan", "model cohere2", "model ernie4_5",
+              "model glm", "model glm4", "model gpt2", "model granite", "model olmo", "model olmo2",
+              "model phi", "model seed_oss", "model starcoder2") {
   using namespace heddle::dense;
+  offer_apertus(plugin);
   offer_baichuan(plugin);
   offer_cohere2(plugin);
   offer_ernie4_5(plugin);
   offer_glm(plugin);
   offer_gpt2(plugin);
   offer_granite(plugin);
+  offer_olmo(plugin);
   offer_olmo2(plugin);
   offer_phi(plugin);
   offer_seed_oss(plugin);

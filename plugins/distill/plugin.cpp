@@ -187,7 +187,7 @@ std::string Distill::setting() const {
 
 HEDDLE_PLUGIN("distill", "0.1.0", "transform teacher_model") {
   using namespace heddle::distill;
-  auto& offered = plugin.make<heddle::OfferedTransform, Distill>("teacher_model", schema());
+  auto& offered = plugin.transform<Distill>("teacher_model", schema());
   offered.order = 1000;  // after all others: adapters, noise and fp8 apply to the student
   offered.keys = {"kd_ratio", "kd_loss_fn", "offload_teacher_model", "separate_meshes",
                   "teacher_distributed"};

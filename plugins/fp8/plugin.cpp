@@ -82,6 +82,6 @@ class Fp8 : public ITransform {
 HEDDLE_PLUGIN("fp8", "0.2.0", "transform fp8", "transform te_fp8") {
   using namespace heddle::fp8;
   const char* const split = "fp8 for linear layers that tensor parallelism splits is not built yet";
-  plugin.make<heddle::OfferedTransform, Fp8>("fp8", schema()).refuses = {{"tp", split}};
-  plugin.make<heddle::OfferedTransform, TeFp8>("te_fp8", te_schema()).refuses = {{"tp", split}};
+  plugin.transform<Fp8>("fp8", schema()).refuses = {{"tp", split}};
+  plugin.transform<TeFp8>("te_fp8", te_schema()).refuses = {{"tp", split}};
 }

@@ -127,5 +127,5 @@ class Freeze : public ITransform {
 
 HEDDLE_PLUGIN("freeze", "0.1.0", "transform freeze_config") {
   using namespace heddle::freeze;
-  plugin.make<heddle::OfferedTransform, Freeze>("freeze_config", schema());
+  plugin.transform<Freeze>("freeze_config", schema());
 }

@@ -39,7 +39,7 @@ class LocalStage : public ParallelStage {
     between_steps_ = true;
   }
   std::span<Shard> owned() override { return model_.shards; }
-  void parameters_changed() override {
+  void parameters_changed(ParametersChange) override {
     stale_ = true;
     if (autocast_) autocast_->parameters_changed();
   }

@@ -28,6 +28,5 @@ ConfigSchema<HellaSwagConfig> hellaswag_schema() {
 }  // namespace heddle::hellaswag
 
 HEDDLE_PLUGIN("hellaswag", "0.1.0", "dataset HellaSwag") {
-  plugin.add(heddle::offered_texts("HellaSwag", heddle::hellaswag::hellaswag_schema(),
-                                   {"hellaswag.py", {"path_or_dataset"}}));
+  plugin.texts("HellaSwag", heddle::hellaswag::hellaswag_schema(), {"hellaswag.py", {"path_or_dataset"}});
 }

@@ -175,6 +175,6 @@ std::string Lora::setting() const {
 
 HEDDLE_PLUGIN("lora", "0.1.0", "transform peft") {
   using namespace heddle::lora;
-  auto& offered = plugin.make<heddle::OfferedTransform, Lora>("peft", schema());
+  auto& offered = plugin.transform<Lora>("peft", schema());
   offered.order = 100;  // after freeze_config, so parameters that it froze stay frozen
 }

@@ -132,5 +132,5 @@ std::vector<MetricsOutput> outputs_of(const Node& section, const std::filesystem
 
 HEDDLE_PLUGIN("mlflow", "0.1.0", "metrics mlflow") {
   using namespace heddle::mlflow;
-  plugin.make<heddle::OfferedMetrics, MLflow>("mlflow", schema()).outputs = outputs_of;
+  plugin.metrics<MLflow>("mlflow", schema()).outputs = outputs_of;
 }

@@ -4,6 +4,6 @@
 
 HEDDLE_PLUGIN("mock", "0.1.0", "dataset MockIterableDataset", "dataset build_unpacked_dataset") {
   using namespace heddle::mock;
-  plugin.add(heddle::offered_dataset<Uniform>("MockIterableDataset", uniform_schema(), "seq_len"));
-  plugin.add(heddle::offered_dataset<Sentences>("build_unpacked_dataset", sentences_schema()));
+  plugin.dataset<Uniform>("MockIterableDataset", uniform_schema(), "seq_len");
+  plugin.dataset<Sentences>("build_unpacked_dataset", sentences_schema());
 }

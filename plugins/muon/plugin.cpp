@@ -53,7 +53,7 @@ ConfigSchema<Config> schema() {
 }  // namespace heddle::muon
 
 HEDDLE_PLUGIN("muon", "0.1.0", "optimizer Muon") {
-  auto& muon = plugin.make<heddle::OfferedOptimizer, heddle::muon::Muon>("Muon", heddle::muon::schema());
+  auto& muon = plugin.optimizer<heddle::muon::Muon>("Muon", heddle::muon::schema());
   muon.lr = 5e-4;
   muon.rate_keys = {"scalar_lr", "embed_lr", "lm_head_lr"};
 }

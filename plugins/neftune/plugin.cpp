@@ -102,7 +102,7 @@ class Neftune : public ITransform {
 
 HEDDLE_PLUGIN("neftune", "0.1.0", "transform neftune") {
   using namespace heddle::neftune;
-  auto& offered = plugin.make<heddle::OfferedTransform, Neftune>("neftune", schema());
+  auto& offered = plugin.transform<Neftune>("neftune", schema());
   // AutoModel also accepts a number instead of a section.
   offered.resolve = [resolve = offered.resolve](const heddle::Node& section) {
     return resolve(section.is_map() ? section : heddle::Node::map({{"noise_alpha", section}}));

@@ -170,7 +170,7 @@ class Qat : public ITransform {
 
 HEDDLE_PLUGIN("qat", "0.1.0", "transform qat") {
   using namespace heddle::qat;
-  auto& offered = plugin.make<heddle::OfferedTransform, Qat>("qat", schema());
+  auto& offered = plugin.transform<Qat>("qat", schema());
   offered.order = 200;  // after peft, so that adapters are found
   offered.refuses = {
       {"tp", "a layer that tensor parallelism splits has no whole rows of inputs to compute scales from"}};

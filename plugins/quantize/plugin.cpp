@@ -198,7 +198,7 @@ class Quantize : public ITransform {
 
 HEDDLE_PLUGIN("quantize", "0.1.0", "transform quantization") {
   using namespace heddle::quantize;
-  auto& offered = plugin.make<heddle::OfferedTransform, Quantize>("quantization", schema());
+  auto& offered = plugin.transform<Quantize>("quantization", schema());
   offered.order = 200;  // after peft, so that trainable parameters are known
   offered.refuses = {{"tp", "4-bit weights of layers that tensor parallelism splits are not built yet"}};
 }

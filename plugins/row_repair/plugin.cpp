@@ -97,7 +97,7 @@ class RowRepair : public ITransform {
 
 HEDDLE_PLUGIN("row_repair", "0.1.0", "transform embedding_row_repair") {
   using namespace heddle::row_repair;
-  auto& offered = plugin.make<heddle::OfferedTransform, RowRepair>("embedding_row_repair", schema());
+  auto& offered = plugin.transform<RowRepair>("embedding_row_repair", schema());
   offered.order = -100;  // before transforms that add parameters to the embedding
   offered.refuses = {{"pp", "embedding_row_repair is not currently supported with pipeline parallelism"}};
 }

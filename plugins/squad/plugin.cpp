@@ -34,6 +34,5 @@ ConfigSchema<SquadConfig> squad_schema() {
 }  // namespace heddle::squad
 
 HEDDLE_PLUGIN("squad", "0.1.0", "dataset make_squad_dataset") {
-  plugin.add(heddle::offered_texts("make_squad_dataset", heddle::squad::squad_schema(),
-                                   {"squad.py", {"dataset_name"}}));
+  plugin.texts("make_squad_dataset", heddle::squad::squad_schema(), {"squad.py", {"dataset_name"}});
 }

@@ -208,7 +208,8 @@ class Maker {
                  (heads ? "parts of heads, not of the tokens" : "whole hidden states"),
              "remove it from the plan; its gradient follows from the layers around it");
     const Site& site = layout_.sites[block.site];
-    if (heads && role_of(site) != Role::attention && role_of(site) != Role::mixer)
+    if (heads && role_of(site) != Role::attention && role_of(site) != Role::mixer &&
+        !norm.module->traits().elementwise)
       refuse(norm, "'" + norm.path + "' normalizes over elements that the plan splits among ranks",
              "leave '" + site.path + "' whole");
   }

@@ -56,7 +56,7 @@ class TensorBoard : public IMetrics {
 
 HEDDLE_PLUGIN("tensorboard", "0.1.0", "metrics tensorboard") {
   using namespace heddle::tensorboard;
-  auto& offered = plugin.make<heddle::OfferedMetrics, TensorBoard>("tensorboard", schema());
+  auto& offered = plugin.metrics<TensorBoard>("tensorboard", schema());
   offered.outputs = [](const heddle::Node& section, const std::filesystem::path& checkpoint_dir) {
     return std::vector<heddle::MetricsOutput>{
         {directory_of(schema().read(section), checkpoint_dir), "dir", "directory of event files", true}};

@@ -138,5 +138,5 @@ std::vector<MetricsOutput> outputs_of(const Node& section, const std::filesystem
 
 HEDDLE_PLUGIN("wandb", "0.1.0", "metrics wandb") {
   using namespace heddle::wandb;
-  plugin.make<heddle::OfferedMetrics, Wandb>("wandb", schema()).outputs = outputs_of;
+  plugin.metrics<Wandb>("wandb", schema()).outputs = outputs_of;
 }

@@ -298,7 +298,7 @@ void Hosted::end_backward() {
 
 void Hosted::parameters_changed() {
   const Call one(*this);
-  stage().parameters_changed();
+  stage().parameters_changed(ParametersChange::updated);
 }
 
 at::Tensor Hosted::norm(double type) {
@@ -322,18 +322,19 @@ std::vector<checkpoint::Part> Hosted::parts_of(const std::vector<State>& states)
     else
       parts.push_back({prefix + shard.name, tensor, {}, {}});
   }
+  for (checkpoint::Part& part : checkpoint::strategy_parts(model_->stages)) parts.push_back(std::move(part));
   return parts;
 }
 
 void Hosted::save(const std::string& directory, const std::vector<State>& states, const Files& files) {
   const Call one(*this);
   Rendezvous& rendezvous = model_->mesh.rendezvous();
-  const std::string any = rendezvous.meet(next_key("states"), states.empty() ? "" : "1", [](auto texts) {
+  const auto model = checkpoint::model_parts(model_->stages), optimizer = parts_of(states);
+  const std::string any = rendezvous.meet(next_key("states"), optimizer.empty() ? "" : "1", [](auto texts) {
     std::string all;
     for (const std::string& text : texts) all += text;
     return std::vector<std::string>{all};
   });
-  const auto model = checkpoint::model_parts(model_->stages), optimizer = parts_of(states);
   write_parts(rendezvous, next_key("save"), directory, model, any.empty() ? nullptr : &optimizer, files);
 }
 
@@ -344,11 +345,12 @@ void Hosted::load(const std::string& directory, const std::vector<State>& states
   checkpoint::together(model_->mesh.rendezvous(), next_key("load"), [&] {
     checkpoint::ShardedReader model(from / "model");
     for (const checkpoint::Part& part : checkpoint::model_parts(model_->stages)) model.read(part);
-    if (states.empty()) return;
+    const std::vector<checkpoint::Part> parts = parts_of(states);
+    if (parts.empty()) return;
     checkpoint::ShardedReader optimizer(from / "optim");
-    for (const checkpoint::Part& part : parts_of(states)) optimizer.read(part);
+    for (const checkpoint::Part& part : parts) optimizer.read(part);
   });
-  stage().parameters_changed();
+  stage().parameters_changed(ParametersChange::resumed);
 }
 
 std::map<std::string, at::Tensor> Hosted::hold_whole() {

@@ -83,7 +83,8 @@ double Pipelined::evaluate(const std::vector<Batch>& batches) {
 
 void Pipelined::save(const std::string& directory, const Files& files) {
   const OneCall one(busy_, "heddle.pipeline");
-  const std::vector<checkpoint::Part> states = engine::optimizer_parts(*step_);
+  std::vector<checkpoint::Part> states = engine::optimizer_parts(*step_);
+  for (checkpoint::Part& part : checkpoint::strategy_parts(model_->stages)) states.push_back(std::move(part));
   write_parts(model_->mesh.rendezvous(), "pipeline save " + std::to_string(saves_++), directory,
               checkpoint::model_parts(model_->stages), &states, files);
 }
@@ -95,8 +96,9 @@ void Pipelined::load(const std::string& directory) {
     for (const checkpoint::Part& part : checkpoint::model_parts(model_->stages)) model.read(part);
     checkpoint::ShardedReader optimizer(std::filesystem::path(directory) / "optim");
     for (const checkpoint::Part& part : engine::optimizer_parts(*step_)) optimizer.read(part);
+    for (const checkpoint::Part& part : checkpoint::strategy_parts(model_->stages)) optimizer.read(part);
   });
-  for (const auto& stage : model_->stages) stage->parameters_changed();
+  for (const auto& stage : model_->stages) stage->parameters_changed(ParametersChange::resumed);
 }
 
 }  // namespace heddle::python

@@ -1,9 +1,11 @@
 // Runs the kits of everything that a file offers, and of one strategy.
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "given_fields.h"
 #include "kind_kits.h"
+#include "lib/testing/whole_tensors.h"
 #include "other_kits.h"
 #include "plugin_kit.h"
 #include "runs/parallelizer_kits.h"
@@ -48,6 +50,30 @@ Subject subject_of(const OfferedStrategy& offered, const Node& fields) {
           [make = offered.make, values] { return make(values); }};
 }
 
+// Checks the declaration of an approximate strategy, and runs all kits with its exact fields.
+void check_exact_mode(const OfferedStrategy& offered, const Node& fields, const Approximation& approximate,
+                      const CheckedPlugin& plugin, Attempts& attempt) {
+  const std::string thing = "strategy '" + offered.name + "': ";
+  std::optional<Subject> exact;
+  attempt(thing + "Needs::approximate: a tolerance, a reason, and fields of an exact mode", [&] {
+    if (!(approximate.loss > 0 && approximate.loss < 1) || approximate.reason.empty())
+      found("the tolerance is not between 0 and 1, or the reason is empty");
+    if (approximate.exact.empty()) throw NotRun{"it has no exact mode"};
+    Node all = fields;
+    for (const auto& [key, value] : config::read_text(approximate.exact, "Approximation::exact").entries())
+      all = all.with(key, value);
+    exact = subject_of(offered, all);
+    exact->fields = " with " + approximate.exact;
+    if (exact->needs.approximate) {
+      exact.reset();
+      found("it is also approximate with " + approximate.exact);
+    }
+    return "losses may differ by " + written(approximate.loss) + ": " + approximate.reason;
+  });
+  if (!exact) return;
+  for (const int ranks : plugin.options.ranks) run_strategy_kits(*exact, ranks, attempt);
+}
+
 template <class Offered>
 const Offered& of(const OfferedSchema& offered) {
   return static_cast<const Offered&>(offered);
@@ -57,8 +83,11 @@ void check_strategy(const OfferedSchema& offered, const CheckedPlugin& plugin, A
   const auto& strategy = of<OfferedStrategy>(offered);
   run_schema_kits("strategy", strategy, attempt);
   if (!run_needs_kits(strategy, attempt)) return;
-  const Subject subject = subject_of(strategy, fields_for_kits(strategy, fields_of(offered, plugin)));
+  const Node fields = fields_for_kits(strategy, fields_of(offered, plugin));
+  const Subject subject = subject_of(strategy, fields);
   for (const int ranks : plugin.options.ranks) run_strategy_kits(subject, ranks, attempt);
+  if (subject.needs.approximate)
+    check_exact_mode(strategy, fields, *subject.needs.approximate, plugin, attempt);
 }
 
 void check_parallelizer(const OfferedSchema& offered, const CheckedPlugin& plugin, Attempts& attempt) {

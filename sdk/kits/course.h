@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "heddle/config/setup.h"
 #include "heddle/parallel/needs.h"
@@ -21,6 +24,19 @@ struct Subject {
   std::string name;
   Needs needs;
   std::function<std::unique_ptr<IStrategy>()> make;
+  std::string fields = {};  // fields that differ from the given ones, for messages: " with {sync_every: 1}"
+};
+
+// The tensors of a rank at the end of a course: its shards, then the state of its stages.
+struct RankTensors {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> tensors;
+  size_t shards = 0;  // number of shards among the tensors
+};
+// The tensors of all ranks, copied at the end of a course.
+struct Kept {
+  std::mutex mutex;
+  std::map<int, RankTensors> ranks;
 };
 
 struct Course {
@@ -41,6 +57,8 @@ struct Course {
   bool reloads = false;    // without adamw: writes, uses and takes back the initial values after each step
   bool restarts = false;   // with adamw and pp: every step begins with an update that is undone
   const Outcome* from = nullptr;  // with adamw: initial values and optimizer state
+  Kept* keeps = nullptr;          // without adamw: gets copies of the ranks' tensors at the end
+  Kept* resumes = nullptr;        // without adamw: the tensors with which the ranks begin
   std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // for Drive::pipeline; null: the kit's own
   const CheckDevice* device = nullptr;                          // the device of the training; null: the CPU
   bool values_differ = false;  // with foreign or valued: initial values differ between data-parallel ranks

@@ -60,6 +60,7 @@ void RankRun::after_step(int64_t index) {
 
 void RankRun::run_plain() {
   runner_.emplace(stages_, mesh_);
+  if (course_.resumes != nullptr) resume();
   const Named first = course_.reloads ? values() : Named{};
   const double before = course_.reloads ? evaluate(0) : 0;
   for (int64_t i = 0; i < course_.steps; ++i) {
@@ -68,6 +69,7 @@ void RankRun::run_plain() {
     if (course_.reloads) reload(first, before);
   }
   for (Shard* shard : stages_.shards()) shared_.results.parameters.add(mesh_, *shard, shard->tensor);
+  if (course_.keeps != nullptr) keep();
 }
 
 void RankRun::run_adamw() {
@@ -158,7 +160,7 @@ void RankRun::plain_step(int64_t index) {
       if (shard->tensor.grad().defined()) shard->tensor.sub_(shard->tensor.grad());
   }
   for (Shard* shard : stages_.shards()) shard->tensor.mutable_grad() = at::Tensor();
-  for (const auto& stage : stages_) stage->parameters_changed();
+  for (const auto& stage : stages_) stage->parameters_changed(ParametersChange::updated);
   const std::lock_guard lock(shared_.results.mutex);
   if (mesh_.rank("tp") == 0) shared_.results.common.losses[index] += sum / tokens;
 }

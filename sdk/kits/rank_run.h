@@ -44,12 +44,16 @@ class RankRun {
   void run_adamw();
   void run_plain();
 
+  RankTensors held();  // the rank's own tensors, not copies
+  void resume();
+  void keep();
   void check_list();  // every name must be listed
   Named values();     // of the shards by index, because names may repeat
   void write(const Named& values);
   void reload(const Named& first, double before);
   // Checks that every rank gets all parameters, with the values of the owned shards of all ranks.
   void unshard(size_t index);
+  bool differs(const std::string& parameter);  // whether its values differ between ranks
   at::Tensor part_of(const at::Tensor& whole, const at::Tensor& held) const;
   void after_step(int64_t index);
 

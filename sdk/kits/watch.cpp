@@ -80,7 +80,13 @@ std::string Watch::where() const {
 }
 
 Watch::Waiting::Waiting() {
-  if (current_rank != nullptr) ++current_rank->waits;
+  if (current_rank == nullptr) return;
+  ++current_rank->waits;
+  ++current_rank->waited;
+}
+
+int64_t Watch::waited_of_thread() {
+  return current_rank == nullptr ? 0 : current_rank->waited.load();
 }
 
 Watch::Waiting::~Waiting() {

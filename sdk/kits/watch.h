@@ -24,7 +24,8 @@ struct GivenUp {};
 // The position of a rank, for the watcher.
 struct RankState {
   RunningCall call;
-  std::atomic<int> waits = 0;  // number of collectives in which it waits, 0 or 1
+  std::atomic<int> waits = 0;       // number of collectives in which it waits, 0 or 1
+  std::atomic<int64_t> waited = 0;  // number of collectives in which it has waited so far
 };
 
 // The state shared by the thread of the kits and its caller.
@@ -69,6 +70,8 @@ class HEDDLE_API Watch {
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
   };
+  // Returns the number of collectives in which this thread's rank has waited; 0 outside of ranks of a kit.
+  static int64_t waited_of_thread();
   // Returns the timeout of collectives: half of the time limit.
   std::chrono::milliseconds patience() const;
 

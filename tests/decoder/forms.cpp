@@ -27,6 +27,28 @@ void olmo2(decoder::Model& model) {
   });
 }
 
+void olmo(decoder::Model& model) {
+  each_layer(model, [](Layer& layer, Attention& attention, Mlp&) {
+    layer.norm = {Norm::Kind::layer_bare, 1e-5, false};
+    attention.clip = 0.5;
+  });
+  model.last_norm = {Norm::Kind::layer_bare, 1e-5, false};
+}
+
+void apertus(decoder::Model& model) {
+  each_layer(model, [](Layer&, Attention& attention, Mlp& mlp) {
+    attention.head_norm = Attention::HeadNorm::each_head;
+    mlp.gated = false, mlp.learned = decoder::xielu();
+  });
+}
+
+// Rotates in the opposite direction.
+void nanochat(decoder::Model& model) {
+  each_layer(model, [](Layer&, Attention& attention, Mlp&) {
+    attention.rotation.frequencies = {-1, -0.1, -0.01};
+  });
+}
+
 void gemma2(decoder::Model& model) {
   each_layer(model, [](Layer& layer, Attention& attention, Mlp& mlp) {
     layer.order = Layer::Order::both;
@@ -233,7 +255,10 @@ decoder::Model base_model() {
 
 const std::vector<Form>& decoder_forms() {
   static const std::vector<Form> kForms = {{"llama", llama},
+                                           {"olmo", olmo},
                                            {"olmo2", olmo2},
+                                           {"apertus", apertus},
+                                           {"nanochat", nanochat},
                                            {"gemma2", gemma2},
                                            {"phi", phi},
                                            {"cohere", cohere},

@@ -73,7 +73,8 @@ class Plain {
   at::Tensor norm(const Norm& form, const std::string& name, const at::Tensor& x) const {
     const at::Tensor given = find(name + ".weight"), bias = find(name + ".bias");
     const at::Tensor weight = given.defined() ? given : at::ones({x.size(-1)}, x.options());
-    const at::Tensor centred = form.kind == Norm::Kind::layer ? x - x.mean(-1, true) : x;
+    const bool is_centred = form.kind == Norm::Kind::layer || form.kind == Norm::Kind::layer_bare;
+    const at::Tensor centred = is_centred ? x - x.mean(-1, true) : x;
     const at::Tensor unit = centred * (centred.square().mean(-1, true) + form.eps).rsqrt();
     const at::Tensor y = unit * (form.kind == Norm::Kind::rms_plus_one ? weight + 1 : weight);
     return bias.defined() ? y + bias : y;
@@ -168,7 +169,14 @@ class Plain {
     return own.expanded(rows, y.flatten(0, 1)).view_as(x);
   }
 
+  at::Tensor plain_xielu(const std::string& at, const at::Tensor& x) const {
+    const at::Tensor beta = all_.at(at + "beta"), below = at::minimum(x, all_.at(at + "eps")).expm1() - x;
+    const at::Tensor positive = all_.at(at + "alpha_p").exp().log1p(),
+                     negative = all_.at(at + "alpha_n").exp().log1p() + beta;
+    return at::where(x > 0, positive * x.square(), negative * below) + beta * x;
+  }
   at::Tensor mlp(const decoder::Mlp& form, const std::string& at, const at::Tensor& x) const {
+    if (form.learned) return linear(at + "down_proj", plain_xielu(at + "act_fn.", linear(at + "up_proj", x)));
     if (!form.gated)
       return linear(at + "down_proj", plain_activation(form.activation, linear(at + "up_proj", x)));
     at::Tensor factored = linear(at + "gate_proj", x) * form.gate_multiplier;
@@ -186,10 +194,11 @@ class Plain {
     if (form.of_whole_head) return turned_in_part(form, x);
     const int64_t half = form.dim / 2;
     const at::Tensor powers = at::arange(half, at::kDouble) * 2 / static_cast<double>(form.dim);
-    const at::Tensor angles =
-        (at::arange(x.size(1), at::kDouble).unsqueeze(1) / at::pow(form.theta, powers).unsqueeze(0))
-            .to(x.scalar_type())
-            .unsqueeze(1);
+    const at::Tensor frequencies = form.frequencies.empty() ? at::pow(form.theta, powers).reciprocal()
+                                                            : at::tensor(form.frequencies, at::kDouble);
+    const at::Tensor angles = (at::arange(x.size(1), at::kDouble).unsqueeze(1) * frequencies.unsqueeze(0))
+                                  .to(x.scalar_type())
+                                  .unsqueeze(1);
     const at::Tensor cos = angles.cos(), sin = angles.sin();
     const auto number = [&](int64_t which) {
       return form.interleaved ? x.slice(3, which, form.dim, 2) : x.narrow(3, which * half, half);
@@ -215,6 +224,10 @@ class Plain {
     return at::cat({first, x.slice(3, pairs, half), second, x.slice(3, half + pairs)}, 3);
   }
 
+  static at::Tensor clamped(const decoder::Attention& form, const at::Tensor& x) {
+    return form.clip > 0 ? x.clamp(-form.clip, form.clip) : x;
+  }
+
   // Heads of keys and of values [rows, sequence, kv_heads, ...], as they are seen.
   using KeysAndValues = std::pair<at::Tensor, at::Tensor>;
   KeysAndValues keys_of(const decoder::Attention& form, const std::string& name, const at::Tensor& k,
@@ -222,7 +235,7 @@ class Plain {
     if (form.keys_of_layer)
       return kept_.at("model.layers." + std::to_string(*form.keys_of_layer) + ".self_attn");
     const std::string at = name + ".";
-    const at::Tensor product = linear(at + (form.keys_are_values ? "k_proj" : "v_proj"), x);
+    const at::Tensor product = clamped(form, linear(at + (form.keys_are_values ? "k_proj" : "v_proj"), x));
     at::Tensor v = product.view({x.size(0), x.size(1), form.kv_heads, -1}) * form.value_scale;
     if (form.value_norm) v = norm(*form.value_norm, at + "v_norm", v);
     kept_[name] = {turned(form.rotation, k), v};
@@ -233,7 +246,7 @@ class Plain {
     const std::string at = name + ".";
     const int64_t rows = x.size(0), length = x.size(1);
     const auto heads = [&](const char* module, const char* head_norm, int64_t count) {
-      at::Tensor y = linear(at + module, x);
+      const at::Tensor y = clamped(form, linear(at + module, x));
       if (head_norm == nullptr || form.head_norm == decoder::Attention::HeadNorm::none)
         return y.view({rows, length, count, form.head_dim});
       if (form.head_norm == decoder::Attention::HeadNorm::whole)

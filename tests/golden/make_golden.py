@@ -327,6 +327,12 @@ CASES = {
                         compress_rates={"compressed_sparse_attention": 2, "heavily_compressed_attention": 5},
                         mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"],
                         rope_parameters={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}),
+    # Norms without a weight, and queries, keys and values that the limit cuts.
+    "olmo": dict(model_type="olmo", vocab_size=61, hidden_size=24, intermediate_size=38, num_hidden_layers=2,
+                 num_attention_heads=4, num_key_value_heads=2, clip_qkv=0.8),
+    # An activation with parameters, norms of each head of queries and keys.
+    "apertus": dict(model_type="apertus", vocab_size=61, hidden_size=24, intermediate_size=38, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2),
 }
 SEQUENCES = {"qwen3_5": 70, "nemotron_h": 70, "falcon_h1": 70, "kimi_linear": 70}  # others: SEQUENCE
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
@@ -358,7 +364,7 @@ def make_model(fields, seed):
     if "attn_logit_softcapping" in fields:  # other implementations leave the cap out
         loop["attn_implementation"] = "eager"
     auto = Mistral4ForCausalLM._from_config if config.model_type == "mistral4" else AutoModelForCausalLM.from_config
-    model = auto(config, dtype=torch.float32, **loop)
+    model = auto(config, dtype=torch.float32, **loop).float()  # xIELU has its own dtype
     with torch.no_grad():  # norms and biases start at 1 and 0: make them tell
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1 or name.endswith("bias"):

@@ -59,7 +59,7 @@ class ReplicaBits : public heddle::IOptimizer {
 }  // namespace
 
 HEDDLE_PLUGIN("replica_bits", "0.1.0", "optimizer ReplicaBits") {
-  plugin.make<heddle::OfferedOptimizer, ReplicaBits>(
+  plugin.optimizer<ReplicaBits>(
       "ReplicaBits", heddle::ConfigSchema<Config>().field("directory", &Config::directory,
                                                           "Directory of the files with the hashes."));
 }

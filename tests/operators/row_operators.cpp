@@ -6,6 +6,7 @@
 #include "lib/decoder/attention/output_gate.h"
 #include "lib/decoder/mamba/group_norm.h"
 #include "lib/decoder/recurrence/gated_norm.h"
+#include "lib/decoder/xielu/xielu.h"
 #include "operators/operator.h"
 
 namespace heddle::tests {
@@ -128,17 +129,20 @@ Operator rms_norm_operator(bool plus_one) {
 
 Operator layer_norm_operator() {
   const OperatorFunction run = [](const Ins& in, const Ins&) {
-    return Ins{model::layer_norm(in[0], in[1], in.size() > 2 ? in[2] : at::Tensor(), 1e-2)};
+    return Ins{model::layer_norm(in[0], in.size() > 1 ? in[1] : at::Tensor(),
+                                 in.size() > 2 ? in[2] : at::Tensor(), 1e-2)};
   };
   const OperatorFunction plain = [](const Ins& in, const Ins&) {
     const at::Tensor centred = in[0] - in[0].mean(-1, true);
-    const at::Tensor y = centred * (centred.square().mean(-1, true) + 1e-2).rsqrt() * in[1];
+    at::Tensor y = centred * (centred.square().mean(-1, true) + 1e-2).rsqrt();
+    if (in.size() > 1) y = y * in[1];
     return Ins{in.size() > 2 ? y + in[2] : y};
   };
-  return {
-      "layer_norm",
-      {"LayerNormBackward"},
-      {{"with a bias", {{6, 40}, {40}, {40}}, run, plain}, {"without a bias", {{5, 7}, {7}}, run, plain}}};
+  return {"layer_norm",
+          {"LayerNormBackward"},
+          {{"with a bias", {{6, 40}, {40}, {40}}, run, plain},
+           {"without a bias", {{5, 7}, {7}}, run, plain},
+           {"without a weight", {{4, 6}}, run, plain}}};
 }
 
 Operator gated_norm_operator() {
@@ -171,6 +175,23 @@ Operator group_norm_operator() {
               const at::Tensor gated = in[0] * in[1] * in[1].sigmoid();
               return Ins{plain_root_norm(gated, 5, 1e-2).view({7, 15}) * in[2]};
             }}}};
+}
+
+Operator xielu_operator() {
+  return {"xielu",
+          {"XieluBackward"},
+          {{"rows",
+            {{6, 14}, {1}, {1}},
+            [](const Ins& in, const Ins& constants) {
+              return Ins{decoder::xielu(in[0], in[1], in[2], constants[0], constants[1])};
+            },
+            [](const Ins& in, const Ins&) {
+              const at::Tensor below = in[0].clamp_max(-0.125).expm1() - in[0];
+              const at::Tensor curve = at::where(in[0] > 0, in[1].exp().log1p() * in[0].square(),
+                                                 (in[2].exp().log1p() + 0.5) * below);
+              return Ins{curve + in[0] * 0.5};
+            },
+            {at::full({}, 0.5), at::full({}, -0.125)}}}};
 }
 
 Operator split_gate_operator() {
@@ -266,10 +287,10 @@ Operator dropout_operator() {
 }  // namespace
 
 std::vector<Operator> row_operators() {
-  return {activated_operator(),  gated_operator(),         gated_within_operator(), swiglu_operator(),
-          situ_operator(),       rms_norm_operator(false), rms_norm_operator(true), layer_norm_operator(),
-          gated_norm_operator(), group_norm_operator(),    split_gate_operator(),   gated_output_operator(),
-          rotate_operator(),     dropout_operator()};
+  return {activated_operator(),    gated_operator(),         gated_within_operator(), swiglu_operator(),
+          situ_operator(),         rms_norm_operator(false), rms_norm_operator(true), layer_norm_operator(),
+          gated_norm_operator(),   group_norm_operator(),    xielu_operator(),        split_gate_operator(),
+          gated_output_operator(), rotate_operator(),        dropout_operator()};
 }
 
 }  // namespace heddle::tests

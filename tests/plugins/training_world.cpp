@@ -123,7 +123,7 @@ std::map<std::string, at::Tensor> gradients(const Training& run) {
     step(0);
     if (!run.order.empty()) {
       for (const Shard& shard : stages.front()->owned()) shard.tensor.mutable_grad().reset();
-      stages.front()->parameters_changed();
+      stages.front()->parameters_changed(ParametersChange::updated);
       step(1);
     }
     for (const Shard& shard : stages.front()->owned())

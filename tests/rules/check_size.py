@@ -31,7 +31,6 @@ FRAGMENTS = {  # path: reason
     "core/parallel/features.h": "names of features that plugins and the engine compare",
     "core/parallel/map_stages.cpp": "the implementation of a public header",
     "lib/checkpoint/huggingface/note_size.h": "one limit for every JSON file of a model directory",
-    "lib/checkpoint/sharded/parts.cpp": "the implementation of two functions of a public header",
     "lib/cost/shared_cores.h": "used without LibTorch by the program, which links no library",
     "lib/decoder/latent/chosen_keys.h": "passed between layers without the attention that makes it",
     "lib/decoder/mixer.cpp": "defaults of a public interface",

@@ -130,7 +130,7 @@ TEST(ShardingEngine, GathersAgainWhatWasWholeWhenParametersChange) {
     Stage stage(into, "a", {}, rendezvous, Reshard::after_last_backward);
     stage.forward();
     into.push_back("change");
-    stage.engine->parameters_changed();
+    stage.engine->parameters_changed(ParametersChange::updated);
     stage.forward();
   });
   EXPECT_THAT(lines, ElementsAre("gather a", "wait for a", "run a", "change", "free a", "gather a",
@@ -173,7 +173,7 @@ TEST(ShardingEngine, RefusesWhatWouldComputeWithTheWrongParameters) {
     EXPECT_EQ(refusal([&] { stage.engine->hold_whole(); }),
               "error[internal] mine: parameters are held whole already\n"
               "  hint: use the existing scope Unsharded; it does not nest");
-    EXPECT_EQ(refusal([&] { stage.engine->parameters_changed(); }),
+    EXPECT_EQ(refusal([&] { stage.engine->parameters_changed(ParametersChange::updated); }),
               "error[internal] mine: parameters changed while they are held whole\n"
               "  hint: end the scope Unsharded before the optimizer steps");
     stage.engine->release_whole();

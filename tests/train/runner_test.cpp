@@ -36,7 +36,7 @@ class Factor : public ParallelStage {
   void reduce_gradients() override { events_.push_back("reduce"); }
   void finish_gradients() override {}
   std::span<Shard> owned() override { return {}; }
-  void parameters_changed() override {}
+  void parameters_changed(ParametersChange) override {}
 
   bool returns_nothing = false;
 

@@ -149,8 +149,14 @@ std::span<Shard> BuiltStage::owned() {
   return named("owned()", [&] { return inner_->owned(); });
 }
 
-void BuiltStage::parameters_changed() {
-  named("parameters_changed()", [&] { inner_->parameters_changed(); });
+void BuiltStage::parameters_changed(ParametersChange change) {
+  named("parameters_changed()", [&] { inner_->parameters_changed(change); });
+}
+
+std::vector<StateTensor> BuiltStage::state() {
+  std::vector<StateTensor> state = named("state()", [&] { return inner_->state(); });
+  for (StateTensor& tensor : state) tensor.name = strategy_ + "." + tensor.name;
+  return state;
 }
 
 void BuiltStage::unshard() {

@@ -67,7 +67,8 @@ class BuiltStage final : public ParallelStage {
   Tensors forward(Tensors inputs, const Batch& batch) override;
   void finish_gradients() override;
   std::span<Shard> owned() override;
-  void parameters_changed() override;
+  void parameters_changed(ParametersChange change) override;
+  std::vector<StateTensor> state() override;
   void unshard() override;
   void reshard() override;
   void expect_last_backward() override;

@@ -146,12 +146,13 @@ class Share {
                  file.header.size() + rows.at);
   }
 
-  // A box of a parameter, from its most precise values.
+  // A box of a parameter, from its most precise values. Master copies that differ between ranks
+  // (Shard::differs) have one more dim and are skipped: the model contains their mean.
   void read(const std::string& parameter, const at::Tensor& values, const std::vector<int64_t>& shape,
             const std::vector<int64_t>& offset) {
     const std::string master = "master." + parameter;
     const bool finer = finer_ && saved_.manifest().tensors.at(parameter).dtype != values.scalar_type() &&
-                       finer_->has(master);
+                       finer_->has(master) && finer_->manifest().tensors.at(master).shape == shape;
     (finer ? *finer_ : saved_).read({finer ? master : parameter, values, shape, offset});
   }
 

@@ -19,7 +19,24 @@ Part part_of(const Shard& shard, const at::Tensor& tensor, const std::string& pr
 
 std::vector<Part> model_parts(Stages& stages) {
   std::vector<Part> parts;
-  for (const Shard* shard : stages.shards()) parts.push_back(part_of(*shard, shard->tensor.detach()));
+  for (const Shard* shard : stages.shards()) {
+    if (!shard->differs.empty())
+      throw Error(ErrorCode::input, "checkpoint",
+                  "the values of '" + shard->name + "' differ between ranks along " + shard->differs.front() +
+                      " until the strategy synchronizes them",
+                  "train with `heddle train`, whose checkpoints contain the values of each rank, or set the "
+                  "strategy to synchronize in every step");
+    parts.push_back(part_of(*shard, shard->tensor.detach()));
+  }
+  return parts;
+}
+
+std::vector<Part> strategy_parts(Stages& stages) {
+  std::vector<Part> parts;
+  for (const auto& stage : stages)
+    for (StateTensor& state : stage->state())
+      parts.push_back(
+          {std::move(state.name), std::move(state.tensor), std::move(state.shape), std::move(state.offset)});
   return parts;
 }
 

@@ -34,7 +34,9 @@ ParameterSource sharded_source(const std::filesystem::path& directory, const std
     const bool other =
         found != opened->saved.manifest().tensors.end() && found->second.dtype != shard.tensor.scalar_type();
     const std::string master = "master." + name;
-    const bool finest = other && opened->masters && opened->masters->has(master);
+    // Master copies that differ between ranks (Shard::differs) have one more dim and are skipped.
+    const bool finest = other && opened->masters && opened->masters->has(master) &&
+                        opened->masters->manifest().tensors.at(master).shape == shard.shape;
     (finest ? *opened->masters : opened->saved)
         .read({finest ? master : name, shard.tensor.detach(), shard.shape, shard.offset});
     return true;

@@ -47,6 +47,7 @@ SelfAttention::SelfAttention(const Attention& form, int64_t width, const FirstVa
       value_scale_(form.value_scale),
       in_(form.input_multiplier),
       out_(form.output_multiplier),
+      clip_(form.clip),
       shared_(std::move(shared)),
       q_proj_(width, form.heads * (form.head_dim + gate_dim_), bias_if(form.qkv_bias), normal(first.std),
               options),
@@ -118,6 +119,8 @@ model::FewTensors SelfAttention::products(const at::Tensor& x, const Batch& batc
 }
 
 void SelfAttention::prepare(model::FewTensors& qkv, const Batch& batch) {
+  if (clip_ > 0)
+    for (size_t i = 0; i < (k_proj_ ? 3u : 1u); ++i) qkv[i] = qkv[i].clamp(-clip_, clip_);
   if (k_proj_) {
     if (value_scale_ != 1) qkv[2] = qkv[2] * value_scale_;
     if (v_norm_) qkv[2] = v_norm_->call(std::move(qkv[2]), batch);

@@ -60,6 +60,7 @@ class SelfAttention : public LayerPart {
   OutputGate gate_;
   double value_scale_;
   double in_, out_;  // factors of input and output
+  double clip_;      // bound of q, k and v; 0: no bound
   std::shared_ptr<SharedKeys> shared_;
   Linear q_proj_, o_proj_;
   std::unique_ptr<Linear> k_proj_;  // null: the keys are another layer's

@@ -40,11 +40,11 @@ fs::path stages_of(const CheckpointSection& section) {
 Saver::Saver(const RunSpec& run, Rendezvous& rendezvous, engine::Model& model, Step& step)
     : run_(run),
       rendezvous_(rendezvous),
-      model_("model", saved_parts(run, model.stages), rendezvous, "model"),
-      optimizer_("optim", optimizer_parts(step), rendezvous, "optim") {
+      model_("model", saved_parts(run, model, Differing::own), rendezvous, "model"),
+      optimizer_("optim", state_parts(run, step, model), rendezvous, "optim") {
   if (!run.recipe.checkpoint.is_async) return;
-  model_copies_.of(model_.mine(saved_parts(run, model.stages)));
-  optimizer_copies_.of(optimizer_.mine(optimizer_parts(step)));
+  model_copies_.of(model_.mine(saved_parts(run, model, Differing::own)));
+  optimizer_copies_.of(optimizer_.mine(state_parts(run, step, model)));
 }
 
 void Saver::save(engine::Model& model, Step& step, const StepInfo& info, const Losses& losses,
@@ -57,8 +57,8 @@ void Saver::save(engine::Model& model, Step& step, const StepInfo& info, const L
                 losses,
                 saves_model(run_, info),
                 keeps_older,
-                model_.mine(saved_parts(run_, model.stages)),
-                optimizer_.mine(optimizer_parts(step))};
+                model_.mine(saved_parts(run_, model, Differing::means)),
+                optimizer_.mine(state_parts(run_, step, model))};
   if (!run_.recipe.checkpoint.is_async) return write(saving);
   saving.model = model_copies_.of(saving.model);
   saving.optimizer = optimizer_copies_.of(saving.optimizer);

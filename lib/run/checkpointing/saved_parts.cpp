@@ -2,6 +2,7 @@
 #include "lib/run/checkpointing/saved_parts.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -70,10 +71,45 @@ at::Tensor read_whole(const FileTensor& from, checkpoint::ShardedReader& reader)
 
 }  // namespace
 
-std::vector<Part> saved_parts(const RunSpec& run, Stages& stages) {
-  std::vector<Part> parts = checkpoint::model_parts(stages);
+std::vector<const Shard*> saved_shards(const RunSpec& run, Stages& stages) {
   const std::set<std::string> elsewhere = run.model.elsewhere();
-  std::erase_if(parts, [&](const Part& part) { return elsewhere.count(part.name) != 0; });
+  std::vector<const Shard*> shards;
+  for (const Shard* shard : stages.shards())
+    if (elsewhere.count(shard->name) == 0) shards.push_back(shard);
+  return shards;
+}
+
+std::vector<Part> saved_parts(const RunSpec& run, engine::Model& model, Differing differing) {
+  const at::NoGradGuard no_gradients;
+  std::vector<Part> parts;
+  for (const Shard* shard : saved_shards(run, model.stages)) {
+    Part& part = parts.emplace_back(checkpoint::part_of(*shard, shard->tensor.detach()));
+    if (differing == Differing::own || shard->differs.empty() || !part.tensor.is_floating_point()) continue;
+    part.tensor = part.tensor.clone(at::MemoryFormat::Contiguous);
+    for (const std::string& axis : shard->differs)
+      if (model.mesh.size(axis) > 1) model.mesh.group(axis).all_reduce(part.tensor, Reduce::average)->wait();
+  }
+  return parts;
+}
+
+Part part_of_rank(const DeviceMesh& mesh, std::span<const std::string> axes, Part part) {
+  if (axes.empty()) return part;
+  StateTensor own = rank_state(mesh, axes, {part.name, part.tensor, part.shape, part.offset});
+  return {own.name, own.tensor, own.shape, own.offset, part.only_read};
+}
+
+std::vector<Part> state_parts(const RunSpec& run, Step& step, engine::Model& model) {
+  std::vector<Part> parts;
+  for (const OptimizerState& state : step.optimizer_state())
+    for (const StateTensor& one : state.tensors)
+      parts.push_back(part_of_rank(model.mesh, state.shard->differs,
+                                   {one.name + "." + state.shard->name, one.tensor, one.shape, one.offset,
+                                    state.shard->tied_to_earlier}));
+  for (const Shard* shard : saved_shards(run, model.stages))
+    if (!shard->differs.empty())
+      parts.push_back(part_of_rank(model.mesh, shard->differs,
+                                   checkpoint::part_of(*shard, shard->tensor.detach(), kOwnPrefix)));
+  for (Part& part : checkpoint::strategy_parts(model.stages)) parts.push_back(std::move(part));
   return parts;
 }
 

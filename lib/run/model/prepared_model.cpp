@@ -311,6 +311,7 @@ TransformedModel apply_transforms(PreparedModel model, bool exports, std::vector
     if (exports) refuse_export(one, changes);
     model.source = without_added(model, changes);
     if (changes.values) model.source = changes.values(std::move(model.source));
+    if (!changes.config.empty()) add_to_config(model.origin.files["config.json"], Node::map(changes.config));
     warnings.insert(warnings.end(), changes.warnings.begin(), changes.warnings.end());
     if (changes.base_elsewhere && model.directory.empty())
       warnings.push_back(one.run.where + ": the model starts with random weights, which " + one.name +

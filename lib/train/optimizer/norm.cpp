@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "heddle/parallel/reduction.h"
 #include "lib/train/optimizer/squares_cpu.h"
@@ -77,20 +78,27 @@ GradientNorm::GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mes
   for (Shard* shard : shards) {
     if (shard->tied_to_earlier) continue;
     fits_ = fits_ && shard->tensor.scalar_type() != at::kDouble;
-    auto group =
-        std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.axes == shard->axes; });
+    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
+      return g.axes == shard->axes && g.differs == shard->differs;
+    });
     if (group == groups_.end()) {
-      group = groups_.insert(groups_.end(), Group{shard->axes, {}, {}});
+      group = groups_.insert(groups_.end(), Group{shard->axes, shard->differs, {}, {}, {}});
       check_axes(*shard, shard->axes, mesh);
+      check_axes(*shard, shard->differs, mesh);
       for (const std::string& axis : shard->axes)
         if (mesh.size(axis) > 1) group->reduces.push_back(&mesh.group(axis));
+      for (const std::string& axis : shard->differs)
+        if (mesh.size(axis) > 1) group->means.push_back(&mesh.group(axis));
     }
     group->shards.push_back(shard);
   }
-  std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.axes < b.axes; });
+  std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) {
+    return std::tie(a.axes, a.differs) < std::tie(b.axes, b.differs);
+  });
   if (mesh.size(kPipelineAxis) > 1) pipeline_ = &mesh.group(kPipelineAxis);
-  crosses_ = groups_.size() > 1 && std::any_of(groups_.begin(), groups_.end(),
-                                               [](const Group& group) { return !group.reduces.empty(); });
+  crosses_ = groups_.size() > 1 && std::any_of(groups_.begin(), groups_.end(), [](const Group& group) {
+               return !group.reduces.empty() || !group.means.empty();
+             });
   agree(mesh);
 }
 
@@ -166,8 +174,11 @@ at::Tensor GradientNorm::over_axes(Reduce reduce, const Part& of_group) const {
   std::vector<at::Tensor> parts;
   for (const Group& group : groups_) parts.push_back(of_group(group));
   if (crosses_) spread_what_is_not_finite(reduce, parts);
-  for (size_t i = 0; i < groups_.size(); ++i)
+  for (size_t i = 0; i < groups_.size(); ++i) {
     for (Communicator* axis : groups_[i].reduces) axis->all_reduce(parts[i], reduce)->wait();
+    const Reduce mean = reduce == Reduce::sum ? Reduce::average : reduce;
+    for (Communicator* axis : groups_[i].means) axis->all_reduce(parts[i], mean)->wait();
+  }
   at::Tensor total = joined(reduce, parts);
   if (!total.defined()) total = at::zeros({reduce == Reduce::max ? 2 : 1}, double_on(device_));
   return total;

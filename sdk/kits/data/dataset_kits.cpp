@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <barrier>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -9,6 +10,7 @@
 
 #include "../given_fields.h"
 #include "../kind_kits.h"
+#include "../model/small_keys.h"
 #include "../plugin_kit.h"
 #include "heddle/model/batch.h"
 #include "heddle/plugin/dataset.h"
@@ -104,6 +106,65 @@ class DatasetKits {
     if (again->settings() != set_->settings())
       found("settings() differs between two sets of the same section");
     return set_->digest();
+  }
+
+  // Checks that digest() or settings() change if a field changes the samples. Otherwise a run would resume
+  // with other data.
+  std::string tells_other_samples_apart() const {
+    if (offered_.texts) throw NotRun{"heddle computes the digest of prepared texts"};
+    int told = 0;
+    const Node values = offered_.resolve(fields_).values;
+    for (const FieldInfo& field : offered_.fields) {
+      const Node* now = values.find(field.key);
+      for (const Node& changed : other_values(field, now == nullptr ? Node() : *now)) {
+        std::unique_ptr<IDataset> set;
+        try {
+          set = offered_.make(fields_.with(field.key, changed), facts_);
+        } catch (const Error& error) {
+          if (error.code() == ErrorCode::plugin_failed) throw;
+          continue;  // the value is refused
+        }
+        if (set == nullptr || has_same_samples(*set)) continue;
+        if (set->digest() == set_->digest() && set->settings() == set_->settings())
+          found("with " + field.key + ": " + changed.written() +
+                " the samples change, but digest() and settings() do not: a run would resume with other "
+                "data");
+        ++told;
+        break;
+      }
+    }
+    DataFacts facts = facts_;
+    facts.seed += 1;
+    const std::unique_ptr<IDataset> seeded = offered_.make(fields_, facts);
+    if (!has_same_samples(*seeded) && !set_->uses_seed() && seeded->digest() == set_->digest())
+      found("another seed of the run changes the samples, but uses_seed() is false");
+    return std::to_string(told) + " fields change samples";
+  }
+
+  // Checks that inputs() lists each file that a field names, so that no output of a run replaces it.
+  std::string names_its_inputs() const {
+    namespace fs = std::filesystem;
+    const Node values = offered_.resolve(fields_).values;
+    std::vector<fs::path> named;
+    const auto add = [&](const Node& value) {
+      std::error_code ignored;
+      if (value.kind() == Node::Kind::text && fs::is_regular_file(value.as_text(), ignored))
+        named.emplace_back(value.as_text());
+    };
+    for (const auto& [key, value] : values.entries()) {
+      add(value);
+      if (value.is_list())
+        for (const Node& item : value.items()) add(item);
+    }
+    if (named.empty()) throw NotRun{"no field names a file; set one with --fields"};
+    const std::vector<DataInput> inputs = set_->inputs();
+    for (const fs::path& file : named)
+      if (std::none_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
+            return fs::weakly_canonical(input.file) == fs::weakly_canonical(file);
+          }))
+        found("it reads '" + file.string() +
+              "', but inputs() does not list it: an output of a run could replace the file");
+    return std::to_string(named.size()) + " files";
   }
 
   std::string reads_in_any_order() const {
@@ -208,6 +269,12 @@ class DatasetKits {
   }
 
  private:
+  bool has_same_samples(const IDataset& set) const {
+    if (set.size() != set_->size()) return false;
+    return std::all_of(samples_.begin(), samples_.end(),
+                       [&](int64_t sample) { return read(*set_, sample) == read(set, sample); });
+  }
+
   // Creates the data set. A text data set is prepared again each time, with another number of threads.
   std::unique_ptr<IDataset> make() const {
     if (offered_.texts) return prepared_set(offered_, fields_, facts_, registry_, 1 + made_++ % 2);
@@ -284,6 +351,9 @@ void check_dataset(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
   run("read(): writes every token and every label", [&] { return kits->writes_everything(); });
   run("two sets of the same section are equal, with the same digest()",
       [&] { return kits->reads_the_same_twice(); });
+  run("digest(), settings(), uses_seed(): change if the samples change",
+      [&] { return kits->tells_other_samples_apart(); });
+  run("inputs(): lists each file that a field names", [&] { return kits->names_its_inputs(); });
   run("read(): depends only on the index, in any order", [&] { return kits->reads_in_any_order(); });
   run("read(): from several threads at once", [&] { return kits->reads_from_threads(); });
   run("read(): tokens and labels are in the vocabulary", [&] { return kits->tokens(); });

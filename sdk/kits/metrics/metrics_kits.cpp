@@ -90,30 +90,74 @@ std::string takes_records(const OfferedMetrics& offered, const Node& values) {
   return std::to_string(place.files().size()) + " files";
 }
 
-std::string writes_each(const OfferedMetrics& offered, const Node& values) {
+// Returns the contents of each file that a finished sink has written for these records.
+std::map<std::string, std::string> bytes_after(const OfferedMetrics& offered, const Node& values,
+                                               const std::vector<MetricsRecord>& records) {
   const Place place;
-  auto sink = offered.make(values);
-  sink->start(place.run());
-  size_t before = bytes_of(place.files());
-  for (int64_t step = 0; step < 4; ++step) {
-    sink->record(training(step, 3.5));
-    const size_t now = bytes_of(place.files());
-    if (step == 0 && now == before) {
-      for (int64_t more = 1; more < 4; ++more) sink->record(training(more, 3.5));
-      sink->finish();
-      sink.reset();
-      if (bytes_of(place.files()) == before) throw NotRun{"it writes nothing in the run's directory"};
-    }
-    if (now <= before)
-      found("the record of step " + std::to_string(step) +
-            " is not in a file when record() returns: it is lost if the process is killed");
-    before = now;
+  {
+    const auto sink = offered.make(values);
+    sink->start(place.run());
+    for (const MetricsRecord& record : records) sink->record(record);
+    sink->finish();
   }
-  return std::to_string(before) + " bytes";
+  std::map<std::string, std::string> out;
+  for (auto& [name, bytes] : place.files())
+    out[fs::path(name).lexically_relative(place.directory()).string()] = std::move(bytes);
+  return out;
 }
 
-// Checks that files changed by records keep their bytes. A file that only start() wrote may differ in the
-// second run.
+// Returns whether the sink keeps the last record: without it, the files of a finished run differ.
+bool keeps_last(const OfferedMetrics& offered, const Node& values, std::vector<MetricsRecord> records) {
+  const auto with = bytes_after(offered, values, records);
+  records.pop_back();
+  return bytes_after(offered, values, records) != with;
+}
+
+std::string writes_each(const OfferedMetrics& offered, const Node& values) {
+  const Place place;
+  const auto sink = offered.make(values);
+  sink->start(place.run());
+  auto before = place.files();
+  std::vector<MetricsRecord> records;
+  int written = 0;
+  for (int64_t step = 0; step < 4; ++step) {
+    records.push_back(training(step, 3.5 - 0.25 * static_cast<double>(step)));
+    sink->record(records.back());
+    auto now = place.files();
+    const bool changed = now != before;
+    if (!changed && keeps_last(offered, values, records))
+      found("the record of step " + std::to_string(step) +
+            " is not in a file when record() returns: it is lost if the process is killed");
+    written += changed ? 1 : 0;
+    before = std::move(now);
+  }
+  if (written == 0) throw NotRun{"it writes nothing for a training step into the run's directory"};
+  return std::to_string(written) + " of 4 records, " + std::to_string(bytes_of(before)) + " bytes";
+}
+
+// Returns the output that names the file or a directory around it, or null.
+const MetricsOutput* output_of(const fs::path& file, const std::vector<MetricsOutput>& outputs) {
+  const fs::path whole = fs::weakly_canonical(file);
+  for (const MetricsOutput& output : outputs) {
+    const fs::path at = fs::weakly_canonical(output.path), named = at.has_filename() ? at : at.parent_path();
+    const bool around =
+        std::mismatch(named.begin(), named.end(), whole.begin(), whole.end()).first == named.end();
+    if (output.directory ? around : named == whole) return &output;
+  }
+  return nullptr;
+}
+
+std::vector<MetricsOutput> outputs_of(const OfferedMetrics& offered, const Node& values, const Place& place) {
+  return offered.outputs ? offered.outputs(values, place.directory()) : std::vector<MetricsOutput>();
+}
+
+bool is_snapshot(const std::string& file, const std::vector<MetricsOutput>& outputs) {
+  const MetricsOutput* const output = output_of(file, outputs);
+  return output != nullptr && output->snapshot;
+}
+
+// Checks that files changed by records keep their bytes. Snapshots and files that only start() wrote may
+// differ in the second run.
 std::string keeps_what_is_there(const OfferedMetrics& offered, const Node& values) {
   const Place place;
   std::map<std::string, std::string> notes, before;
@@ -127,27 +171,46 @@ std::string keeps_what_is_there(const OfferedMetrics& offered, const Node& value
   if (before.empty()) throw NotRun{"it writes nothing in the run's directory"};
   const auto sink = offered.make(values);
   sink->start(place.run(4));
-  sink->record(training(4, 3.5));
+  sink->record(training(4, 2.5));
   sink->finish();
   const auto after = place.files();
+  const std::vector<MetricsOutput> outputs = outputs_of(offered, values, place);
   for (const auto& [name, bytes] : before) {
     const bool is_note = notes.count(name) != 0 && notes.at(name) == bytes;
-    if (after.count(name) == 0 || (!is_note && !after.at(name).starts_with(bytes)))
-      found("'" + name + "' of the previous run was changed or removed");
+    const bool is_kept = after.count(name) != 0 && (is_note || after.at(name).starts_with(bytes));
+    if (is_snapshot(name, outputs) ? after.count(name) == 0 : !is_kept)
+      found("'" + name + "' of the previous run was changed or removed" +
+            (after.count(name) == 0
+                 ? ""
+                 : "; set MetricsOutput::snapshot for a file that holds only the latest record"));
   }
   return std::to_string(before.size()) + " files before, " + std::to_string(after.size()) + " after";
 }
 
-// Returns the output that names the file or a directory around it, or null.
-const MetricsOutput* output_of(const fs::path& file, const std::vector<MetricsOutput>& outputs) {
-  const fs::path whole = fs::weakly_canonical(file);
-  for (const MetricsOutput& output : outputs) {
-    const fs::path at = fs::weakly_canonical(output.path), named = at.has_filename() ? at : at.parent_path();
-    const bool around =
-        std::mismatch(named.begin(), named.end(), whole.begin(), whole.end()).first == named.end();
-    if (output.directory ? around : named == whole) return &output;
+// Checks that a record replaces a snapshot by a rename, so that a reader that has it open sees no change.
+std::string replaces_snapshots(const OfferedMetrics& offered, const Node& values) {
+  const Place place;
+  const auto sink = offered.make(values);
+  sink->start(place.run());
+  sink->record(training(0, 3.5));
+  const std::vector<MetricsOutput> outputs = outputs_of(offered, values, place);
+  int count = 0;
+  for (const auto& [name, bytes] : place.files()) {
+    if (!is_snapshot(name, outputs)) continue;
+    std::ifstream open(name, std::ios::binary);
+    sink->record(training(1, 2.5));
+    const std::string still{std::istreambuf_iterator<char>(open), {}};
+    const std::string shown = fs::path(name).lexically_relative(place.directory()).string();
+    if (still != bytes)
+      found("'" + shown +
+            "' is a snapshot, but was written to while a reader had it open: write another file and rename "
+            "it");
+    if (place.files().at(name).size() > 2 * bytes.size())
+      found("'" + shown + "' is a snapshot, but grows from record to record");
+    ++count;
   }
-  return nullptr;
+  if (count == 0) throw NotRun{"it lists no snapshot in the run's directory"};
+  return std::to_string(count) + " files";
 }
 
 // Checks the outputs of a run and of a run that resumes it.
@@ -163,8 +226,7 @@ std::string names_its_files(const OfferedMetrics& offered, const Node& values) {
   }
   const auto files = place.files();
   if (files.empty()) throw NotRun{"it writes nothing in the run's directory"};
-  std::vector<MetricsOutput> outputs;
-  if (offered.outputs) outputs = offered.outputs(values, place.directory());
+  const std::vector<MetricsOutput> outputs = outputs_of(offered, values, place);
   for (const auto& [name, bytes] : files) {
     const std::string shown = fs::path(name).lexically_relative(place.directory()).string();
     const MetricsOutput* output = output_of(name, outputs);
@@ -196,6 +258,7 @@ void check_metrics(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
       takes_records);
   kit("record(): the record is in a file when it returns", writes_each);
   kit("start(): a resumed run keeps existing records", keeps_what_is_there);
+  kit("MetricsOutput::snapshot: each record replaces the file by a rename", replaces_snapshots);
   kit("outputs: lists each file that is written, and recognizes it", names_its_files);
 }
 

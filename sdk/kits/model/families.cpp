@@ -17,6 +17,15 @@ namespace {
 
 constexpr const char *kType = "model_type", *kText = "text_config";
 
+constexpr int64_t kMostParameters = 50'000'000;
+
+int64_t parameters_of(const OfferedModel& offered, const Node& keys) {
+  int64_t parameters = 0;
+  for (const auto& unit : read_model(offered, keys)->make_units(at::kMeta))
+    for (const ParameterSlot& slot : unit->parameters()) parameters += slot.tensor->numel();
+  return parameters;
+}
+
 bool has_key(const std::vector<FieldInfo>& table, const std::string& key) {
   return std::any_of(table.begin(), table.end(), [&](const FieldInfo& field) { return field.key == key; });
 }
@@ -54,8 +63,14 @@ std::string Families::list() const {
 
 Node Families::small_keys(const OfferedModel& offered, const std::string& type, const Node& given) const {
   const Node keys = given.with(kType, Node::text(type));
-  if (has_key(offered.fields, kText) && keys.find(kText) == nullptr) return small_text(offered, keys);
-  return kits::small_keys(offered, table_, keys);
+  const bool has_text = has_key(offered.fields, kText) && keys.find(kText) == nullptr;
+  Node small = has_text ? small_text(offered, keys) : kits::small_keys(offered, table_, keys);
+  if (const int64_t parameters = parameters_of(offered, small); parameters > kMostParameters)
+    throw NotRun{
+        "its smallest model has " + std::to_string(parameters / 1'000'000) +
+        " million parameters, too many to train here; set smaller sizes with --fields, and give sizes a "
+        "type in the table"};
+  return small;
 }
 
 Node Families::small_text(const OfferedModel& offered, const Node& given) const {

@@ -13,6 +13,7 @@
 
 #include "../attempt.h"
 #include "built_model.h"
+#include "heddle/base/text.h"
 #include "heddle/mesh/call.h"
 #include "heddle/model/config_keys.h"
 #include "lib/testing/whole_tensors.h"
@@ -112,6 +113,8 @@ bool same_model(const Digest& one, const Digest& other) {
   return without(one) == without(other);
 }
 
+// Returns whether the help of a key says that the key has no effect. If the key has an effect, it is checked
+// like other keys.
 bool says_nothing_changes(const FieldInfo& field) {
   for (const char* words :
        {"assed over", "changes nothing", "o effect", "lder name", "nother name", "lias of", "gnored"})
@@ -170,6 +173,24 @@ Effect effect_beside_another(const Families& families, const OfferedModel& offer
   return Effect::none;
 }
 
+// Compares values; numbers are equal if their values are, however they are written.
+bool same_values(const Node& got, const Node& want) {
+  const auto is_number = [](const Node& node) {
+    return node.kind() == Node::Kind::integer || node.kind() == Node::Kind::real;
+  };
+  if (is_number(got) && is_number(want)) return got.as_real() == want.as_real();
+  if (got.kind() != want.kind()) return false;
+  if (got.is_list())
+    return std::equal(got.items().begin(), got.items().end(), want.items().begin(), want.items().end(),
+                      same_values);
+  if (!got.is_map()) return got == want;
+  return got.entries().size() == want.entries().size() &&
+         std::all_of(got.entries().begin(), got.entries().end(), [&](const Node::Entry& entry) {
+           const Node* const found = want.find(entry.first);
+           return found != nullptr && same_values(entry.second, *found);
+         });
+}
+
 // Returns whether read() uses the default of the table for an absent key.
 bool has_the_default(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
   if (keys.find(field.key) != nullptr || field.help.find("default is") != field.help.npos ||
@@ -178,14 +199,17 @@ bool has_the_default(const OfferedModel& offered, const Node& keys, const FieldI
   const Node value = value_of(field, keys);
   const bool number = value.kind() == Node::Kind::integer || value.kind() == Node::Kind::real;
   if (!number && value.kind() != Node::Kind::boolean) return true;
-  std::string written;
+  const auto written = [&](const Node& with) {
+    return config::read_text(read_model(offered, with)->config_json("float32"), "config.json");
+  };
+  Node given;
   try {
-    written = read_model(offered, keys.with(field.key, value))->config_json("float32");
+    given = written(keys.with(field.key, value));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::plugin_failed) throw;
     return true;  // the default depends on other keys
   }
-  return written == read_model(offered, keys)->config_json("float32");
+  return same_values(given, written(keys));
 }
 
 // Checks the default of a key. Types that share a table may have different defaults.
@@ -227,22 +251,36 @@ std::string acts_on_each_key(const Families& families, const OfferedModel& offer
   std::vector<Digest> plain;
   for (const Node& each : keys) plain.push_back(digest_of(*read_model(offered, each)));
   int acting = 0, fixed = 0;
+  std::vector<std::string> exempt, untried;
+  Findings findings;
   for (const FieldInfo& field : offered.fields) {
-    if (says_nothing_changes(field) || field.key == "model_type") continue;
-    check_default(offered, keys, field);
-    Effect effect = Effect::refused;
-    for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
-      effect = std::max(effect, effect_of(families, offered, keys[i], field, plain[i]));
-    if (effect == Effect::none && keys.size() == 1)
-      effect = effect_beside_another(families, offered, keys[0], field);
-    const bool shared = keys.size() > 1;  // in a table of several types, some keys only act together
-    if (effect == Effect::none && !shared)
-      found("the key '" + field.key +
+    if (field.key == "model_type") continue;
+    findings.attempt([&] {
+      if (field.help.empty()) found("the key '" + field.key + "' has no help text");
+      if (other_values(field, value_of(field, keys[0])).empty()) untried.push_back(field.key);
+      const bool may_be_idle = says_nothing_changes(field);
+      if (!may_be_idle) check_default(offered, keys, field);
+      Effect effect = Effect::refused;
+      for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
+        effect = std::max(effect, effect_of(families, offered, keys[i], field, plain[i]));
+      if (may_be_idle && effect != Effect::some) return exempt.push_back(field.key);
+      if (effect == Effect::none && keys.size() == 1)
+        effect = effect_beside_another(families, offered, keys[0], field);
+      const bool shared = keys.size() > 1;  // in a table of several types, some keys only act together
+      if (effect == Effect::none && !shared)
+        found(
+            "the key '" + field.key +
             "' does not affect the model; if that is intended, say \"no effect\" or \"ignored\" in its help");
-    ++(effect == Effect::some ? acting : fixed);
+      ++(effect == Effect::some ? acting : fixed);
+    });
   }
+  findings.raise();
+  if (acting == 0)
+    throw NotRun{untried.empty() ? "no key affects the model by itself"
+                                 : "the kit knows no other values for the types of " + text::join(untried)};
   return std::to_string(acting) + " keys affect the model, " + std::to_string(fixed) +
-         " do not by themselves";
+         " do not by themselves" +
+         (exempt.empty() ? "" : ", and by their help these do not: " + text::join(exempt));
 }
 
 std::string makes_the_same_twice(const OfferedModel& offered, const Node& keys) {

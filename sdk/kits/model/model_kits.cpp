@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "../runs/engine_run.h"
 #include "built_model.h"
 #include "forward_checks.h"
 #include "heddle/config/node.h"
+#include "heddle/engine/engine.h"
 #include "heddle/model/module_unit.h"
 #include "key_checks.h"
 #include "lib/checkpoint/huggingface/hf_layout.h"
@@ -127,11 +129,42 @@ std::string fills_files(const ModelSpec& spec) {
                         : std::to_string(layout.size()) + " tensors consist of parameters";
 }
 
+// Returns the operations per token of the matrix products of one step on one rank, recorded on meta.
+double recorded_operations(const ModelSpec& spec, const Rows& rows) {
+  PluginRegistry plugins({});
+  std::vector<Batch> batches = rows_of(0, 0, 1, true, rows);
+  for (Batch& batch : batches) batch.extra = at::Tensor();
+  engine::DryHost host;
+  host.make_units = [&](const Setup&) {
+    return spec.make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
+  };
+  host.batches = [&](const DeviceMesh&) { return std::span<const Batch>(batches); };
+  const engine::DryStep step = engine::dry_step(
+      config::read_text("distributed: {strategy: single}\ndist_env: {backend: gloo}", "kit"), plugins, host);
+  double operations = 0;
+  for (const OperatorCall& call : step.computed.calls)
+    if (call.moment >= step.begin && call.product) operations += call.cost.operations;
+  return operations / static_cast<double>(rows.rows * rows.sequence);
+}
+
+// Accepted range of flops_per_token() relative to the recorded operations: formulas ignore small products,
+// and some count half of causal attention.
+constexpr double kLeastShare = 0.8, kLargestShare = 1.25;
+
 std::string counts_operations(const ModelSpec& spec) {
   const double one = spec.flops_per_token(1), more = spec.flops_per_token(2048);
   if (!std::isfinite(one) || one <= 0) found("flops_per_token(1) is " + std::to_string(one));
   if (!(more >= one)) found("a longer sequence takes fewer operations per token");
-  return std::to_string(one) + " and " + std::to_string(more);
+  Rows rows = rows_for(spec);
+  rows.sequence = std::min<int64_t>(spec.facts().max_positions, 64);
+  const double counted = spec.flops_per_token(rows.sequence), recorded = recorded_operations(spec, rows);
+  const auto rounded = [](double number) { return std::to_string(static_cast<int64_t>(number)); };
+  if (!(counted >= kLeastShare * recorded && counted <= kLargestShare * recorded))
+    found("flops_per_token(" + std::to_string(rows.sequence) + ") is " + rounded(counted) +
+          ", but the matrix products of forward and backward take " + rounded(recorded) +
+          " operations per token, where a multiply and an add count as two");
+  return rounded(counted) + " per token at " + std::to_string(rows.sequence) + " tokens, recorded " +
+         rounded(recorded) + " (ratio " + std::to_string(counted / recorded) + ")";
 }
 
 // Trains one model in different ways, each compared with `single` on one rank.
@@ -234,7 +267,7 @@ bool run_description_kits(const std::string& thing, const ModelSubject& model, A
           [&] { return plans_its_modules(*model.read()); });
   attempt(thing + "stored(): every element of parameters and tensors exactly once",
           [&] { return fills_files(*model.read()); });
-  attempt(thing + "flops_per_token(): grows with the sequence",
+  attempt(thing + "flops_per_token(): the operations of the matrix products, more for a longer sequence",
           [&] { return counts_operations(*model.read()); });
   attempt(thing + "read(): an unknown key is refused in a YAML and not in a config.json",
           [&] { return refuses_unknown_keys(offered, model.keys()); });

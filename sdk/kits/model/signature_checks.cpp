@@ -45,8 +45,8 @@ std::string changes_its_signature(const Families& families, const OfferedModel& 
   const Shapes shapes = shapes_of(plain->make_units(at::kMeta));
   const auto signature = plain->signature();
   std::set<std::string> changing;
-  for (const FieldInfo& field : families.table()) {
-    if (field.key == "model_type") continue;
+  Findings findings;
+  const auto check = [&](const FieldInfo& field) {
     for (const Node& other : other_values(field, value_of(field, keys))) {
       std::string fault;
       try {
@@ -63,7 +63,10 @@ std::string changes_its_signature(const Families& families, const OfferedModel& 
       found("the key '" + field.key + "' changes parameters but not the signature: with " + field.key + ": " +
             other.written() + " " + fault + ", so a run would resume from a checkpoint of another model");
     }
-  }
+  };
+  for (const FieldInfo& field : families.table())
+    if (field.key != "model_type") findings.attempt([&] { check(field); });
+  findings.raise();
   return std::to_string(changing.size()) + " keys change parameters";
 }
 

@@ -3,12 +3,22 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "../attempt.h"
 #include "../schedule/plain_schedule.h"
 #include "heddle/engine/engine.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/nn/experts.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/router.h"
+#include "heddle/nn/sequence_core.h"
+#include "heddle/nn/token_loss.h"
 #include "lib/testing/training.h"
 
 namespace heddle::kits {
@@ -20,6 +30,68 @@ Node configuration_of(const Training& training) {
   return config::read_text("distributed: {" + training.distributed + "}\ndist_env: {backend: gloo}", "kit");
 }
 
+// Runs after the parallelizers of a training, and records whether one of their seams or links runs.
+class Witness : public IParallelizer {
+ public:
+  explicit Witness(std::shared_ptr<Acted> acted) : acted_(std::move(acted)) {}
+  Needs needs() const override { return {}; }
+  std::string name() const override { return "heddle plugins check"; }
+  std::vector<Placed> apply(Units& units, const DeviceMesh&) override {
+    Links links;
+    model::visit(units, [&](const std::string&, Module& module) {
+      for (Seam* seam : {&module.input, &module.output}) watch(*seam);
+      if (auto* linear = model::as<Linear>(module)) watch(linear->instead, links.linear);
+      if (auto* experts = model::as<Experts>(module)) watch(experts->instead, links.experts);
+      if (auto* core = model::as<AttentionCore>(module)) watch(core->instead, links.attention);
+      if (auto* core = model::as<SequenceCore>(module)) watch(core->instead, links.sequence);
+      if (auto* rows = model::as<RowGather>(module)) watch(rows->instead, links.rows);
+      if (auto* loss = model::as<TokenLoss>(module)) watch(loss->instead, links.loss);
+      if (auto* router = model::as<Router>(module)) {
+        watch(router->agree, links.agree);
+        watch(router->total, links.total);
+      }
+    });
+    return {};
+  }
+
+ private:
+  // Layers that share links share these links too, so that they are still computed together.
+  struct Links {
+    Linear::Instead::LinkPointer linear;
+    Experts::Instead::LinkPointer experts;
+    AttentionCore::Instead::LinkPointer attention;
+    SequenceCore::Instead::LinkPointer sequence;
+    RowGather::Instead::LinkPointer rows;
+    TokenLoss::Instead::LinkPointer loss;
+    Router::Agree::LinkPointer agree;
+    Router::Total::LinkPointer total;
+  };
+
+  void watch(Seam& seam) {
+    seam.wrap(0, [this](Seam::Transform transform) {
+      return [acted = acted_, transform = std::move(transform)](at::Tensor x, const Batch& batch) {
+        acted->yes = true;
+        return transform(std::move(x), batch);
+      };
+    });
+  }
+  template <class Result, class... Arguments>
+  void watch(Chain<Result(Arguments...)>& chain, typename Chain<Result(Arguments...)>::LinkPointer& link) {
+    using Same = Chain<Result(Arguments...)>;
+    if (chain.empty()) return;
+    if (!link)
+      link =
+          Same::around(name(), std::numeric_limits<int>::min(),
+                       [acted = acted_](Arguments... arguments, const typename Same::Next& next) -> Result {
+                         acted->yes = true;
+                         return next(std::forward<Arguments>(arguments)...);
+                       });
+    chain.add(link);
+  }
+
+  std::shared_ptr<Acted> acted_;
+};
+
 // Returns the plan of the section, with the settings of the training that a section does not have.
 Plan plan_of(const Setup& setup, PluginRegistry& plugins, const Training& training) {
   Plan plan = engine::choose(setup, plugins);
@@ -29,6 +101,7 @@ Plan plan_of(const Setup& setup, PluginRegistry& plugins, const Training& traini
     plan.activation_checkpointing = training.checkpointing;
   if (training.alone != nullptr)
     plan.parallelizers.push_back(training.alone->make(training.alone->resolve(Node::map({})).values));
+  if (training.acted) plan.parallelizers.push_back(std::make_shared<Witness>(training.acted));
   if (plan.schedule == nullptr && (training.split || training.several)) {
     plan.schedule = std::make_shared<PlainSchedule>(training.split);
     plan.pipeline.schedule = "kit";
@@ -108,9 +181,19 @@ class TrainingRank {
         results_.gradients[static_cast<size_t>(index)].add(*mesh_, *state.shard, state.at("exp_avg"));
     };
     run_steps(stages_, *mesh_, loop, results_);
+    if (training_.acted && is_placed(training_.acted->axis)) training_.acted->yes = true;
   }
 
  private:
+  bool is_placed(const std::string& axis) {
+    const auto has = [&](const std::vector<std::string>& axes) {
+      return std::find(axes.begin(), axes.end(), axis) != axes.end();
+    };
+    const std::vector<Shard*> shards = stages_.shards();
+    return std::any_of(shards.begin(), shards.end(),
+                       [&](const Shard* shard) { return has(shard->axes) || has(shard->partial); });
+  }
+
   const Training& training_;
   Results& results_;
   std::optional<DeviceMesh> mesh_;

@@ -1,6 +1,7 @@
 // A training of a model through the engine: YAML, plugins, a mesh of threads, steps.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,13 @@ namespace heddle::kits {
 
 using Batches = std::function<std::vector<Batch>(int64_t step, int64_t rank, int64_t ranks)>;
 
+// Records whether the plugin of a training had an effect: a link or a seam ran, or a parameter is placed
+// along `axis`.
+struct Acted {
+  std::string axis;  // empty: the plugin has no axis
+  std::atomic<bool> yes = false;
+};
+
 struct Training {
   std::string distributed = "strategy: single";  // the section as YAML without braces
   int ranks = 1;
@@ -29,6 +37,7 @@ struct Training {
   bool evaluates = false;               // evaluates after each step, which must not affect the result
   const CheckDevice* device = nullptr;  // the device of the training; null: the CPU
   int64_t steps = 3;
+  std::shared_ptr<Acted> acted = nullptr;  // filled by train() unless null
 };
 
 // Throws NotRun if a plugin is missing, or if the engine or a plugin refuses the section or the model.

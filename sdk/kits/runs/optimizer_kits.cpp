@@ -4,10 +4,12 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "../given_fields.h"
 #include "../kind_kits.h"
 #include "../plugin_kit.h"
+#include "../watch.h"
 #include "heddle/mesh/call.h"
 #include "heddle/plugin/optimizer.h"
 #include "lib/testing/whole_tensors.h"
@@ -147,9 +149,39 @@ std::string keeps_dtype(const Alone& alone) {
   return "";
 }
 
-std::string heeds_groups(const Alone& alone) {
+// Returns the weights after two updates.
+std::vector<at::Tensor> updated(const Alone& alone, double lr, double decay, const StepConfig& config = {}) {
+  AloneOptimizer one(alone, at::kFloat, config);
+  for (int64_t step = 0; step < 2; ++step) {
+    one.rank.give_gradients(step);
+    one.rank.updater().update({lr, decay, {}, {}});
+  }
+  std::vector<at::Tensor> weights = one.rank.copies();
+  weights.resize(kWholes.size());
+  return weights;
+}
+
+// Checks that a factor of 2 of a group equals twice the value in update(), for the parameters of the group
+// only. Doubling is exact.
+void expect_factor(const Alone& alone, const std::string& factor, const ParameterGroup& group,
+                   const std::vector<at::Tensor>& scaled) {
   StepConfig config;
-  config.groups = {{"layer.1.weight|norm", 0.0, 1.0}};
+  config.groups = {group};
+  const std::vector<at::Tensor> plain = updated(alone, kKitLr, kKitDecay),
+                                got = updated(alone, kKitLr, kKitDecay, config);
+  for (size_t i = 0; i < kWholes.size(); ++i) {
+    const std::string name = kWholes[i].name;
+    const bool inside = name == "layer.1.weight" || name == "layer.1.norm";
+    if (!at::equal(got[i], inside ? scaled[i] : plain[i]))
+      found("'" + name + "' has " + factor + (inside ? " 2" : " 1") + ", but differs from an update with " +
+            (inside ? "twice the value" : "the same value"));
+  }
+}
+
+std::string heeds_groups(const Alone& alone) {
+  const std::string pattern = "layer.1.weight|norm";
+  StepConfig config;
+  config.groups = {{pattern, 0.0, 1.0}};
   AloneOptimizer one(alone, at::kFloat, config);
   const std::vector<at::Tensor> before = one.rank.copies();
   one.rank.step(0);
@@ -159,6 +191,32 @@ std::string heeds_groups(const Alone& alone) {
     if (at::equal(one.rank.all()[i], before[i]) != still)
       found("'" + name + "' " + (still ? "has lr_mult 0, but changes" : "does not change"));
   }
+  expect_factor(alone, "lr_mult", {pattern, 2.0, 1.0}, updated(alone, 2 * kKitLr, kKitDecay));
+  expect_factor(alone, "wd_mult", {pattern, 1.0, 2.0}, updated(alone, kKitLr, 2 * kKitDecay));
+  return "";
+}
+
+std::string decays(const Alone& alone) {
+  const std::vector<at::Tensor> without = updated(alone, kKitLr, 0), with = updated(alone, kKitLr, kKitDecay);
+  int changed = 0;
+  for (size_t i = 0; i < kWholes.size(); ++i) changed += at::equal(with[i], without[i]) ? 0 : 1;
+  if (changed == 0) found("weight_decay changes no weight, but the section of every optimizer may set it");
+  return "it changes " + std::to_string(changed) + " of " + std::to_string(kWholes.size()) + " parameters";
+}
+
+// Checks that update() does not communicate if it can be undone: other ranks do not repeat the update.
+std::string communicates_nothing(const Make& make, int ranks) {
+  if (!make()->can_undo()) throw NotRun{"can_undo() is false: pp_post_validation is refused"};
+  std::atomic<int64_t> waited = 0;
+  run_ranks(ranks, check_device(), [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", ranks}}, rendezvous, "kit: optimizer");
+    RankOptimizer mine(make, mesh, at::TensorOptions(at::kFloat).device(mesh.device()));
+    const int64_t before = Watch::waited_of_thread();
+    mine.step(0);
+    waited += Watch::waited_of_thread() - before;
+  });
+  if (waited > 0)
+    found("can_undo() is true, but update() communicates: other ranks do not take part in a repeated update");
   return "";
 }
 
@@ -206,8 +264,14 @@ void check_optimizer(const OfferedSchema& offered, const CheckedPlugin& plugin, 
   kit("update(): nothing changes if skip is 1", skips);
   kit("update(): gradients are divided by the divisor", divides);
   kit("update(): a weight keeps its dtype, with and without master copies", keeps_dtype);
-  kit("start(): lr_mult of a group", heeds_groups);
+  kit("start(): lr_mult and wd_mult of a group", heeds_groups);
+  kit("update(): weight_decay", decays);
   kit("can_undo(): copies of weights and state() undo an update", takes_back);
+  for (const int ranks : plugin.options.ranks)
+    if (ranks > 1)
+      attempt.training(
+          thing + " on " + std::to_string(ranks) + " ranks: can_undo(): update() does not communicate",
+          [&] { return communicates_nothing(make, ranks); });
   for (const int ranks : plugin.options.ranks)
     if (ranks > 1 || check_device() != nullptr)  // one rank of a device is compared with the CPU
       attempt.training(thing + " on " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +

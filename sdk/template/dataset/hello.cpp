@@ -51,5 +51,5 @@ class Hello : public heddle::IDataset {
 }  // namespace hello_plugin
 
 HEDDLE_PLUGIN("hello", "0.1.0", "dataset hello") {
-  plugin.add(heddle::offered_dataset<hello_plugin::Hello>("hello", hello_plugin::schema(), "seq_len"));
+  plugin.dataset<hello_plugin::Hello>("hello", hello_plugin::schema(), "seq_len");
 }

@@ -74,6 +74,5 @@ class Hello : public heddle::IMetrics {
 }  // namespace hello_plugin
 
 HEDDLE_PLUGIN("hello", "0.1.0", "metrics hello") {
-  plugin.make<heddle::OfferedMetrics, hello_plugin::Hello>("hello", hello_plugin::schema()).outputs =
-      hello_plugin::outputs_of;
+  plugin.metrics<hello_plugin::Hello>("hello", hello_plugin::schema()).outputs = hello_plugin::outputs_of;
 }

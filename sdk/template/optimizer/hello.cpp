@@ -56,9 +56,8 @@ class Hello : public heddle::IOptimizer {
 
 HEDDLE_PLUGIN("hello", "0.1.0", "optimizer hello") {
   plugin
-      .make<heddle::OfferedOptimizer, hello_plugin::Hello>(
-          "hello",
-          heddle::ConfigSchema<hello_plugin::Config>().field("momentum", &hello_plugin::Config::momentum,
-                                                             "Momentum factor.", heddle::Range<double>{0, 1}))
+      .optimizer<hello_plugin::Hello>("hello", heddle::ConfigSchema<hello_plugin::Config>().field(
+                                                   "momentum", &hello_plugin::Config::momentum,
+                                                   "Momentum factor.", heddle::Range<double>{0, 1}))
       .lr = 0.01;  // used if the section does not set lr
 }

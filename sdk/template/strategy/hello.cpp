@@ -65,7 +65,7 @@ class HelloStage : public heddle::ParallelStage {
       if (used[i] == 0) owned_[i].tensor.mutable_grad() = at::Tensor();
   }
 
-  void parameters_changed() override {}
+  void parameters_changed(heddle::ParametersChange) override {}
   std::span<Shard> owned() override { return owned_; }
 
  private:

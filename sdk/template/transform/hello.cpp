@@ -109,5 +109,5 @@ class Hello : public heddle::ITransform {
 }  // namespace hello_plugin
 
 HEDDLE_PLUGIN("hello", "0.1.0", "transform hello") {
-  plugin.make<heddle::OfferedTransform, hello_plugin::Hello>("hello", hello_plugin::schema());
+  plugin.transform<hello_plugin::Hello>("hello", hello_plugin::schema());
 }

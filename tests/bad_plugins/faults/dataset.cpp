@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -19,7 +20,8 @@ bool is(const char* fault) {
 }
 
 struct Config {
-  int64_t seq_len = 8;
+  int64_t seq_len = 8, offset = 0;
+  std::optional<std::string> file;
 };
 
 std::atomic<int64_t> made{0};
@@ -27,7 +29,12 @@ std::atomic<int64_t> made{0};
 class Faulty : public IDataset {
  public:
   Faulty(Config config, const Node& section, const DataFacts& facts)
-      : length_(config.seq_len), vocabulary_(facts.vocabulary), number_(made++) {
+      : length_(config.seq_len),
+        offset_(config.offset),
+        seed_(is("seed_changes_samples") ? static_cast<int64_t>(facts.seed % 100) : 0),
+        vocabulary_(facts.vocabulary),
+        number_(made++),
+        file_(config.file) {
     if (is("throws")) throw std::runtime_error("no disk");
     if (is("no_file")) throw MissingData({{section.where(), "no file matches 'a'"}});
   }
@@ -44,7 +51,10 @@ class Faulty : public IDataset {
   }
   bool has_documents() const override { return is("documents"); }
   void read(int64_t sample, const SampleTarget& to) const override {
-    const int64_t begin = is("differs") ? sample + number_ : is("counts_reads") ? sample + reads_++ : sample;
+    const int64_t begin = offset_ + seed_ +
+                          (is("differs")        ? sample + number_
+                           : is("counts_reads") ? sample + reads_++
+                                                : sample);
     for (size_t i = 0; i < to.tokens.size(); ++i) to.tokens[i] = begin + static_cast<int64_t>(i);
     for (size_t i = 0; i < to.labels.size(); ++i) to.labels[i] = begin + static_cast<int64_t>(i) + 1;
     if (is("outside")) to.tokens[3] = vocabulary_;
@@ -56,7 +66,15 @@ class Faulty : public IDataset {
     if (is("shares")) share(to);
     if (is("one_buffer")) copy_from_one_buffer(to);
   }
-  std::string digest() const override { return is("digest") ? std::to_string(number_) : "counting"; }
+  std::string digest() const override {
+    if (is("digest_is_constant")) return "counting";
+    const std::string from = is("digest_lacks_a_field") ? "" : " from " + std::to_string(offset_);
+    return is("digest") ? std::to_string(number_) : "counting " + std::to_string(length_) + from;
+  }
+  std::vector<DataInput> inputs() const override {
+    if (!file_ || is("no_inputs")) return {};
+    return {{is("names_another_input") ? *file_ + ".bak" : *file_, "a file of the set"}};
+  }
 
  private:
   // Writes its tokens by way of a member, which another thread changes meanwhile.
@@ -73,13 +91,16 @@ class Faulty : public IDataset {
     std::copy_n(buffer.begin(), to.tokens.size(), to.tokens.begin());
   }
 
-  int64_t length_, vocabulary_, number_;
+  int64_t length_, offset_, seed_, vocabulary_, number_;
+  std::optional<std::string> file_;
   mutable std::atomic<int64_t> reads_{0}, shared_{0};
 };
 
 ConfigSchema<Config> schema() {
-  return ConfigSchema<Config>().field("seq_len", &Config::seq_len, "Tokens of a sample.",
-                                      at_least<int64_t>(4));
+  return ConfigSchema<Config>()
+      .field("seq_len", &Config::seq_len, "Tokens of a sample.", at_least<int64_t>(4))
+      .field("offset", &Config::offset, "First token of the first sample.", Range<int64_t>{0, 1000})
+      .field("file", &Config::file, "A file that is read.");
 }
 
 }  // namespace
@@ -87,9 +108,8 @@ ConfigSchema<Config> schema() {
 
 HEDDLE_PLUGIN("faulty_dataset", "1.0.0", "dataset faulty") {
   using namespace heddle;
-  auto offered = offered_dataset<faulty_dataset::Faulty>("faulty", faulty_dataset::schema(), "seq_len");
+  auto& offered = plugin.dataset<faulty_dataset::Faulty>("faulty", faulty_dataset::schema(), "seq_len");
   if (faulty_dataset::is("no_maker")) offered.make = {};
   if (faulty_dataset::is("null"))
     offered.make = [](const Node&, const DataFacts&) -> std::unique_ptr<IDataset> { return nullptr; };
-  plugin.add(std::move(offered));
 }

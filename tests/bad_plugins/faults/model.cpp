@@ -21,14 +21,23 @@ std::vector<heddle::FieldInfo> keys() {
       {"scale", "float", is("default_is_another") ? "0.25" : "0.5", "above 0", "Factor of each MLP.", ""},
       {"dtype", "str", "null", "", "Of the stored weights.", ""}};
   // The types' words as ModelKeys writes them.
-  if (is("key_without_effect")) out.push_back({"window", "integer", "4", "1..9", "Of each head.", ""});
+  if (is("untyped_keys"))
+    for (heddle::FieldInfo& key : out) key.type.clear();
+  if (is("keys_without_help"))
+    for (heddle::FieldInfo& key : out) key.help.clear();
+  if (is("types_of_another_kind"))
+    for (heddle::FieldInfo& key : out) key.type = "size of something";
+  if (is("large_default")) out.front() = {"vocab_size", "count", "200000000", "1..", "Tokens.", ""};
+  if (is("help_hides_a_key")) out[4].help = "Factor of each MLP; ignored tokens have it too.";
+  if (is("key_without_effect") || is("two_faults"))
+    out.push_back({"window", "integer", "4", "1..9", "Of each head.", ""});
   if (is("key_that_is_not_read")) out.push_back({"cap", "number", "0.5", "above 0", "Of the logits.", ""});
   return out;
 }
 
 class Spec : public heddle::ModelSpec {
  public:
-  explicit Spec(Config config) : config_(std::move(config)) {}
+  Spec(Config config, bool given) : config_(std::move(config)), given_(given) {}
   heddle::ModelFacts facts() const override {
     if (is("throws_in_facts")) throw std::runtime_error("no facts");
     return {is("facts_name_another_type") ? "other" : "faulty",
@@ -64,13 +73,23 @@ class Spec : public heddle::ModelSpec {
                       ", \"num_layers\": " + std::to_string(config_.num_layers) +
                       ", \"max_positions\": " + std::to_string(config_.max_positions);
     const double scale = is("key_is_rounded") ? std::round(config_.scale * 100) / 100 : config_.scale;
-    if (!is("key_is_not_written")) out += ", \"scale\": " + heddle::Node::real(scale).written();
+    if (is("writes_another_text"))
+      out += ", \"scale\": " + heddle::Node::real(scale).written() + (given_ ? "00" : "");
+    else if (!is("key_is_not_written") && !is("help_hides_a_key"))
+      out += ", \"scale\": " + heddle::Node::real(scale).written();
     if (!is("dtype_is_not_written")) out += ", \"dtype\": \"" + dtype + "\"";
     return out + (is("no_json") ? "" : "}");
   }
   double flops_per_token(int64_t sequence) const override {
-    if (is("flops_shrink")) return 6000.0 / static_cast<double>(sequence);
-    return is("no_flops") ? 0 : 6000.0 + static_cast<double>(sequence);
+    const double width = static_cast<double>(config_.hidden_size),
+                 layers = static_cast<double>(config_.num_layers);
+    const double products =
+                     6 * (layers * 8 * width * width + width * static_cast<double>(config_.vocab_size)),
+                 attention = 6 * layers * width * static_cast<double>(sequence);
+    if (is("flops_shrink")) return products / static_cast<double>(sequence);
+    if (is("flops_of_the_forward")) return (products + attention) / 3;
+    if (is("flops_of_a_wider_model")) return 16 * (products + attention);
+    return is("no_flops") ? 0 : products + attention;
   }
   heddle::StoredParts stored(const std::string& name, std::span<const int64_t> shape) const override {
     const bool table = name == "embed.table.weight", head = name == "last.head.weight";
@@ -101,6 +120,7 @@ class Spec : public heddle::ModelSpec {
   }
 
   Config config_;
+  bool given_;  // the key `scale`
 };
 
 class Family : public heddle::IModelFamily {
@@ -118,10 +138,11 @@ class Family : public heddle::IModelFamily {
     config.max_positions = model::size_or(given, "max_positions", config.max_positions);
     config.scale = model::real_or(given, "scale", config.scale);
     config.dtype = model::text_or(given, "dtype", "");
-    if (is("key_without_effect")) (void)model::size_or(given, "window", 4);
+    if (is("key_without_effect") || is("two_faults")) (void)model::size_or(given, "window", 4);
+    if (is("large_default")) config.vocab_size = model::size_or(given, "vocab_size", 200000000);
     if (config.hidden_size % 4 != 0)
       model::refuse(*given.find("hidden_size"), "hidden_size is no multiple of 4");
-    return std::make_unique<Spec>(config);
+    return std::make_unique<Spec>(config, given.find("scale") != nullptr);
   }
 };
 

@@ -74,7 +74,8 @@ class Layer : public Module {
   Layer(const Config& config, const at::TensorOptions& options)
       : config_(config),
         q(config.hidden_size, config.hidden_size, Linear::Bias::none, Init{}, options),
-        k(config.hidden_size, config.hidden_size, Linear::Bias::none, Init{}, options),
+        k(config.hidden_size, config.hidden_size,
+          is("zero_gradient") ? Linear::Bias::zeros : Linear::Bias::none, Init{}, options),
         v(config.hidden_size, config.hidden_size, Linear::Bias::none, Init{}, options),
         o(config.hidden_size, config.hidden_size, Linear::Bias::none, Init{}, options),
         up(config.hidden_size, 2 * config.hidden_size, Linear::Bias::zeros, Init{}, options),
@@ -121,7 +122,7 @@ class Layer : public Module {
                   .reshape(x.sizes());
     }
     const at::Tensor inner = WrongTanh::apply(up.call(is("unused_slot") ? x : x * gain, batch));
-    const double scale = is("key_ignored") ? 0.5 : config_.scale;
+    const double scale = is("key_ignored") || is("two_faults") ? 0.5 : config_.scale;
     x = x + scale * down.call(is("detaches") ? inner.detach() : inner, batch);
     return has_auxiliary_loss() ? with_auxiliary_loss(x, batch) : x;
   }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <optional>
 
 #include "fault.h"
 #include "heddle/plugin/optimizer.h"
@@ -25,7 +26,8 @@ struct Config {
 class Faulty : public heddle::IOptimizer {
  public:
   explicit Faulty(Config config) : config_(config) {}
-  void start(std::span<const heddle::TrainedShard> shards, const heddle::DeviceMesh&) override {
+  void start(std::span<const heddle::TrainedShard> shards, const heddle::DeviceMesh& mesh) override {
+    mesh_.emplace(mesh);
     for (const heddle::TrainedShard& one : shards)
       trained_.push_back(
           {one, is("state_on_cpu") ? at::zeros(one.weight.sizes()) : at::zeros_like(one.weight)});
@@ -50,6 +52,11 @@ class Faulty : public heddle::IOptimizer {
     if (is("aborts")) std::abort();
     const at::NoGradGuard no_gradients;
     if (by.skip.defined() && !is("ignores_skip") && by.skip.item<float>() == 1) return;
+    const double hidden = is("hides_a_count") ? 1.0 / static_cast<double>(++updates_) : 1;
+    if (is("communicates") && mesh_->size("dp_shard") > 1)
+      mesh_->group("dp_shard")
+          .all_reduce(at::zeros({1}, trained_.front().of.weight.options().dtype(at::kFloat)))
+          ->wait();
     for (const Trained& one : trained_) {
       const at::Tensor &weight = one.of.weight, &gradient = one.of.shard->tensor.grad();
       if (!gradient.defined()) {
@@ -60,8 +67,13 @@ class Faulty : public heddle::IOptimizer {
       if (by.divisor.defined() && !is("ignores_divisor")) own = own / by.divisor;
       if (is("norm_of_the_shard") && own.numel() > 0) own = own / own.norm();
       if (is("reads_on_the_host") && own.numel() > 0 && *own.const_data_ptr<float>() == 0) continue;
-      one.buffer.mul_(config_.momentum).add_(own);
-      weight.sub_(one.buffer, by.lr * (is("ignores_groups") ? 1 : one.of.lr_mult));
+      const double lr = is("ignores_groups")    ? 1
+                        : is("squares_lr_mult") ? one.of.lr_mult * one.of.lr_mult
+                                                : one.of.lr_mult;
+      const double decay =
+          is("ignores_weight_decay") ? 0 : by.weight_decay * (is("ignores_wd_mult") ? 1 : one.of.wd_mult);
+      one.buffer.mul_(config_.momentum).add_(own).add_(weight, decay);
+      weight.sub_(one.buffer, by.lr * lr * hidden);
     }
   }
   bool takes_divisor_and_skip() const override { return is("ignores_skip") || is("ignores_divisor"); }
@@ -74,6 +86,8 @@ class Faulty : public heddle::IOptimizer {
   };
   Config config_;
   std::vector<Trained> trained_;
+  std::optional<heddle::DeviceMesh> mesh_;
+  int64_t updates_ = 0;
 };
 
 }  // namespace
@@ -81,6 +95,6 @@ class Faulty : public heddle::IOptimizer {
 HEDDLE_PLUGIN("faulty_optimizer", "0.1.0", "optimizer faulty") {
   auto schema = heddle::ConfigSchema<Config>().field("momentum", &Config::momentum, "Of the last update.");
   if (is("common_key")) schema.field("lr", &Config::lr, "The learning rate.");
-  auto& offered = plugin.make<heddle::OfferedOptimizer, Faulty>("faulty", schema);
+  auto& offered = plugin.optimizer<Faulty>("faulty", schema);
   if (is("no_such_key")) offered.no_effect = {"fused"};
 }

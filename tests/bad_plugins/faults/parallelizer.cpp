@@ -87,6 +87,7 @@ class Faulty : public heddle::IParallelizer {
   std::vector<heddle::Placed> apply(heddle::Units& units, const heddle::DeviceMesh& mesh) override {
     if (is("throws_in_apply")) throw std::runtime_error("no plan");
     std::vector<heddle::Placed> placed;
+    if (is("does_nothing")) return placed;
     heddle::Communicator& group = mesh.group("tp");
     for (const auto& unit : units)
       if (unit->module() != nullptr)
@@ -149,6 +150,8 @@ class Faulty : public heddle::IParallelizer {
       if (is("seam_throws")) throw std::out_of_range("table of seams");
       if (is("seam_loops") && group.rank() == 1) loop();
       if (is("exits_in_a_seam") && group.rank() == 1) std::_Exit(0);
+      if (is("seam_returns_one_row")) y = y.narrow(0, 0, 1);
+      if (is("seam_turns_rows")) y = y.flip(0);
       if (is("keeps_first_value")) y = y + (first_.defined() ? first_ : first_ = y.detach().mean() * 0.1);
       if (is("counts_forwards")) y = y * (1 + 0.01 * static_cast<double>(++calls_));
       if (is("counts_evaluations") && !at::GradMode::is_enabled()) ++calls_;

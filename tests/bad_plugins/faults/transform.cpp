@@ -2,12 +2,15 @@
 // one sentence of heddle/plugin/transform.h.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/rand_like.h>
 
 #include <memory>
+#include <random>
 #include <stdexcept>
 
 #include "fault.h"
+#include "heddle/nn/token_loss.h"
 #include "heddle/plugin/transform.h"
 #include "heddle/sdk.h"
 
@@ -27,6 +30,8 @@ heddle::ConfigSchema<Config> schema() {
 class Scale : public heddle::Module {
  public:
   Scale(int64_t width, const at::TensorOptions& options) : weight(at::ones({width}, options)) {
+    if (is("draws_values") && !weight.is_meta()) weight.fill_(static_cast<int64_t>(std::random_device()()));
+    if (is("draws_a_factor")) factor_ = at::rand({width}, at::kFloat) + 0.5;
     weight.set_requires_grad(true);
     add_slot("weight", weight, {heddle::Init::Kind::ones});
   }
@@ -40,9 +45,13 @@ class Scale : public heddle::Module {
   at::Tensor forward(at::Tensor x, const heddle::Batch&) override {
     if (is("seam_throws")) throw std::runtime_error("no table of scales");
     if (is("reads_on_the_host") && *weight.const_data_ptr<float>() == 0) return x;
+    if (is("draws_a_factor") && !x.is_meta()) return x * weight * factor_.to(x.options());
     if (is("draws_at_random")) return x * weight + at::rand_like(x);
     return is("forgets_its_weight") ? x : x * weight;
   }
+
+ private:
+  at::Tensor factor_;
 };
 
 class Faulty : public heddle::ITransform {
@@ -63,17 +72,41 @@ class Faulty : public heddle::ITransform {
         if (!is("freezes_in_silence")) out.frozen.push_back(slot.name);
         if (is("changes_values") && !slot.tensor->is_meta()) slot.tensor->fill_(3);
       }
+    if (is("draws_first_values"))
+      out.values = [](const heddle::ParameterSource&) {
+        return [](const heddle::Shard& shard) {
+          shard.tensor.copy_(at::rand_like(shard.tensor));
+          return true;
+        };
+      };
     if (is("derives_from_nothing")) out.derived["faulty_scale.weight"].from = "no.weight";
     if (is("says_more")) out.frozen.push_back(units.front()->parameters().front().name);
     if (is("changes_a_dtype"))
       *units.front()->parameters().front().tensor = first->detach().to(at::kDouble).requires_grad_(true);
     if (!(is("skips_meta") && first->is_meta())) add(*units.back()->module(), *first);
+    if (std::getenv("HEDDLE_FAULT") != nullptr &&
+        std::string(std::getenv("HEDDLE_FAULT")).starts_with("loss_"))
+      replace_loss(units);
     if (!is("adds_in_silence") && !(is("skips_meta") && first->is_meta()))
       out.added.emplace_back("faulty_scale.weight");
     return out;
   }
 
  private:
+  static void replace_loss(heddle::Units& units) {
+    heddle::model::loss_head_of(units).loss->instead.add(heddle::TokenLoss::Instead::in_place(
+        "faulty_transform", [](const at::Tensor& hidden, heddle::Linear& head, const heddle::Batch& batch) {
+          const at::Tensor logits = head.call(hidden, batch), labels = batch.labels.flatten();
+          const at::Tensor counts = labels.ne(heddle::Batch::kIgnore),
+                           chosen = labels.clamp_min(0).unsqueeze(1);
+          at::Tensor loss = is("loss_overflows")
+                                ? logits.exp().sum(1).log() - logits.gather(1, chosen).squeeze(1)
+                                : logits.logsumexp(1) - logits.gather(1, chosen).squeeze(1);
+          if (!is("loss_counts_ignored")) loss = loss.masked_fill(counts.logical_not(), 0);
+          loss = loss.sum().view({1});
+          return is("loss_is_a_mean") ? loss / counts.sum() : loss;
+        }));
+  }
   static void add(heddle::Module& head, const at::Tensor& embedding) {
     auto scale = std::make_shared<Scale>(embedding.size(-1), embedding.options());
     heddle::transform::add_child(head, "faulty_scale", *scale);
@@ -85,5 +118,5 @@ class Faulty : public heddle::ITransform {
 }  // namespace
 
 HEDDLE_PLUGIN("faulty_transform", "0.1.0", "transform faulty") {
-  plugin.make<heddle::OfferedTransform, Faulty>("faulty", schema());
+  plugin.transform<Faulty>("faulty", schema());
 }

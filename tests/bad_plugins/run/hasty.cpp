@@ -29,7 +29,7 @@ class HastyStage : public heddle::ParallelStage {
   void reduce_gradients() override {}
   void finish_gradients() override { last_ = false; }
   std::span<heddle::Shard> owned() override { return inner_->owned(); }
-  void parameters_changed() override {}
+  void parameters_changed(heddle::ParametersChange) override {}
 
  private:
   std::unique_ptr<heddle::ParallelStage> inner_;

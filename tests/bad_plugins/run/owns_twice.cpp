@@ -26,7 +26,7 @@ class OwnsTwice : public heddle::ParallelStage {
     for (const heddle::Shard& shard : owned_) ranks_.all_reduce(shard.tensor.grad())->wait();
   }
   std::span<heddle::Shard> owned() override { return owned_; }
-  void parameters_changed() override {}
+  void parameters_changed(heddle::ParametersChange) override {}
 
  private:
   heddle::Units units_;

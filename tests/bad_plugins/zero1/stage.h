@@ -40,7 +40,7 @@ class Stage : public heddle::ParallelStage {
   void reduce_gradients() override;
   void finish_gradients() override;
   std::span<heddle::Shard> owned() override;
-  void parameters_changed() override;
+  void parameters_changed(heddle::ParametersChange change) override;
   std::vector<heddle::WholeParameter> hold_whole() override;
   void release_whole() override;
 

@@ -76,7 +76,7 @@ std::span<heddle::Shard> Stage::owned() {
   return owned_;
 }
 
-void Stage::parameters_changed() {
+void Stage::parameters_changed(heddle::ParametersChange) {
   if (is(Fault::throws_in_changed)) throw std::runtime_error("no stream");
   if (is(Fault::change_ignored) && filled_ && !std::exchange(stepped_, false)) return;
   filled_ = true;

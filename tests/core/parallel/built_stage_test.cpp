@@ -31,7 +31,7 @@ class FailingStage : public ParallelStage {
   Tensors forward(Tensors inputs, const Batch&) override { return inputs; }
   void finish_gradients() override { call("finish_gradients"); }
   std::span<Shard> owned() override { return owned_; }
-  void parameters_changed() override {}
+  void parameters_changed(ParametersChange) override {}
   void expect_last_backward() override { call("expect_last_backward"); }
   bool can_host_forward() const override { return hosts_; }
   void begin_forward(const Batch&) override { call("begin_forward"); }

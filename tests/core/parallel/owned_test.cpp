@@ -44,7 +44,7 @@ class OwnsRows : public ParallelStage {
   Tensors forward(Tensors inputs, const Batch&) override { return inputs; }
   void finish_gradients() override {}
   std::span<Shard> owned() override { return owned_; }
-  void parameters_changed() override {}
+  void parameters_changed(ParametersChange) override {}
 
  private:
   Units units_;

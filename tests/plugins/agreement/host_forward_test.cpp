@@ -155,7 +155,7 @@ std::vector<Gradients> hosted(Training run, const std::vector<Script>& steps, co
         if (shard.tensor.grad().defined()) gathered[step].add(mesh, shard, shard.tensor.grad());
         shard.tensor.mutable_grad().reset();
       }
-      stages.front()->parameters_changed();
+      stages.front()->parameters_changed(ParametersChange::updated);
     }
   });
   std::vector<Gradients> out;

@@ -38,7 +38,7 @@ class ByHand : public ParallelStage {
       owned_[i].tensor.mutable_grad() = std::exchange(sums_[i], at::Tensor());
   }
   std::span<Shard> owned() override { return owned_; }
-  void parameters_changed() override {}
+  void parameters_changed(ParametersChange) override {}
 
  private:
   void add_up() {

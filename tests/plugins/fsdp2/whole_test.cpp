@@ -40,7 +40,7 @@ TEST(Fsdp2Whole, GathersOnceForAScopeOfForwards) {
   for (const char* reshard : {"null", "true", "false"})
     in_world(2, std::string("reshard_after_forward: ") + reshard, [](const ToyRank& seen) {
       const at::Tensor want = logits(seen.stages);
-      seen.stages.front()->parameters_changed();
+      seen.stages.front()->parameters_changed(ParametersChange::updated);
       {
         Unsharded whole(seen.stages);
         seen.events.clear();
@@ -135,7 +135,7 @@ TEST(Fsdp2Whole, RefusesANestedScopeAndAnUpdateInTheScope) {
               kFsdp2Threw +
                   "hold_whole(): parameters are held whole already\n"
                   "  hint: use the existing scope Unsharded; it does not nest");
-    EXPECT_EQ(error_of([&] { seen.stages.front()->parameters_changed(); }),
+    EXPECT_EQ(error_of([&] { seen.stages.front()->parameters_changed(ParametersChange::updated); }),
               kFsdp2Threw +
                   "parameters_changed(): parameters changed while they are held whole\n"
                   "  hint: end the scope Unsharded before the optimizer steps");

@@ -156,7 +156,7 @@ class LastIsLate : public ParallelStage {
     stage_->finish_gradients();
   }
   std::span<Shard> owned() override { return stage_->owned(); }
-  void parameters_changed() override { stage_->parameters_changed(); }
+  void parameters_changed(ParametersChange change) override { stage_->parameters_changed(change); }
   bool can_restart() const override { return true; }
   void restart_step() override { stage_->restart_step(); }
 
@@ -202,7 +202,7 @@ class GoesOn : public ParallelStage {
   }
   void finish_gradients() override { stage_->finish_gradients(); }
   std::span<Shard> owned() override { return stage_->owned(); }
-  void parameters_changed() override { stage_->parameters_changed(); }
+  void parameters_changed(ParametersChange change) override { stage_->parameters_changed(change); }
 
  private:
   std::unique_ptr<ParallelStage> stage_;

@@ -9,6 +9,7 @@ using ::testing::HasSubstr;
 
 constexpr const char *kMade = "created from its section", *kLengths = "length(), row_length()",
                      *kOrder = "depends only on the index", *kTwice = "two sets of the same section",
+                     *kChange = "change if the samples change",
                      *kVocabulary = "tokens and labels are in the vocabulary",
                      *kLabels = "label j is token j + 1", *kDocuments = "begin_document()";
 
@@ -23,6 +24,9 @@ INSTANTIATE_TEST_SUITE_P(Datasets, RefusedFault,
                               {"long", kLengths, "sample 39 has 9 tokens, but row_length() is 8"},
                               {"differs", kTwice, "sample 0 differs in a second set of the same section"},
                               {"digest", kTwice, "digest() differs between two sets of the same section"},
+                              {"digest_is_constant", kChange, "with seq_len: "},
+                              {"digest_lacks_a_field", kChange, "with offset: "},
+                              {"seed_changes_samples", kChange, "but uses_seed() is false"},
                               {"counts_reads", kOrder, "differs when samples are read in another order"},
                               {"shares", "from several threads", "differs when four threads read"},
                               {"outside", kVocabulary, "sample 0 has the token 131072"},
@@ -37,6 +41,18 @@ TEST(DatasetKits, PassASetWithoutAFault) {
   const kits::Report report = fault_report("dataset", "none");
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_TRUE(report.untrained().empty());
+}
+
+TEST(DatasetKits, CheckThatInputsListFilesOfFields) {
+  kits::KitOptions options;
+  options.fields = "{file: " __FILE__ "}";
+  for (const char* fault : {"none", "no_inputs", "names_another_input"}) {
+    const kits::Report report = fault_report("dataset", fault, options);
+    EXPECT_EQ(report.passed(), std::string(fault) == "none") << report.text();
+    if (!report.passed()) {
+      EXPECT_THAT(report.text(), HasSubstr("but inputs() does not list it"));
+    }
+  }
 }
 
 TEST(DatasetKits, DoNotRunIfFilesAreMissing) {

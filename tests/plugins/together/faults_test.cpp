@@ -75,6 +75,15 @@ INSTANTIATE_TEST_SUITE_P(
          {"passes_over_a_parameter", "stored()", "passes_over('layers.0.gain') is true", true},
          {"other_name_is_another_parameter", "stored()", "has 'last.head.weight', where another"},
          {"flops_shrink", "flops_per_token()", "a longer sequence takes fewer operations"},
+         {"flops_of_the_forward", "flops_per_token()",
+          "but the matrix products of forward and backward take ", true},
+         {"flops_of_a_wider_model", "flops_per_token()",
+          "but the matrix products of forward and backward take "},
+         {"untyped_keys", "the registry accepts", "has no key or no type"},
+         {"keys_without_help", "each key changes", "the key 'vocab_size' has no help text"},
+         {"help_hides_a_key", "each key changes", "with scale: ", true},
+         {"two_faults", "each key changes", "the key 'scale' does not affect the model", true},
+         {"two_faults", "each key changes", "the key 'window' does not affect the model", true},
          {"facts_name_another_type", kUnits, "facts().model_type is 'other'"},
          {"one_unit", kUnits, "the model has one unit"},
          {"units_change", "values from the default generator", "differs between two models"},
@@ -173,6 +182,8 @@ INSTANTIATE_TEST_SUITE_P(
          {"skips_a_collective", kSplits, "ranks call different collectives"},
          {"partial_that_is_whole", kSplits, "'model.norm.weight' differs in the gradients"},
          {"keeps_first_value", kSplits, "differs by"},
+         {"seam_returns_one_row", kSplits, "differs by", true},
+         {"seam_turns_rows", kSplits, "differs by"},
          {"after_update_throws", kSplits, "threw while it changed its buffers after an update"},
          {"axis_is_unknown", "the registry accepts", "names the axis 'tensor'"},
          {"throws_in_needs", "the registry accepts", "threw while it made its offer: no axes"}})),
@@ -183,7 +194,9 @@ INSTANTIATE_TEST_SUITE_P(Dispatchers, RefusedFault,
                              "dispatcher", Tried::as_said,
                              {{"loses_a_row", kSplits, "the link of 'faulty_dispatcher' returned [7, 14]"},
                               {"returns_one_row", kSplits, "returned [1, 14]"},
+                              {"returns_another_width", kSplits, "returned [8, 13]", true},
                               {"other_dtype", kSplits, "of Double for tokens"},
+                              {"no_sum", kSplits, "differs by", true},
                               {"turns_rows", kSplits, "differs by", true},
                               {"adds_its_input", kSplits, "differs by"},
                               {"averages", kSplits, "differs by"},
@@ -195,11 +208,62 @@ INSTANTIATE_TEST_SUITE_P(Dispatchers, RefusedFault,
                               {"not_placed", kSplits, "and no Placed says so"}})),
                          name_of_fault);
 
+constexpr const char *kState = "state(): a run continues from copied values",
+                     *kApproximate = "Needs::approximate";
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, RefusedFault,
+    ::testing::ValuesIn(faults_of(
+        "strategy", Tried::always,
+        {{"forgets_state", kState, "is not bitwise equal on rank 0 after six steps"},
+         {"gives_copies", kState, "return everything that a stage keeps between steps from state()"},
+         {"begins_anew_when_resumed", kState, "is not bitwise equal on rank "},
+         {"sums_too_much", "the sum over the data-parallel ranks", "but needs().approximate allows 5.0e-02"},
+         {"exact_keeps_momentum", "with {momentum: 0} on 2 ranks: finish_gradients(): the sum over",
+          "differs from the strategy `single`"},
+         {"never_exact", kApproximate, "it is also approximate with {momentum: 0}"},
+         {"no_reason", kApproximate, "the tolerance is not between 0 and 1, or the reason is empty"}})),
+    name_of_fault);
+
 TEST(FaultyPlugins, PassWithoutAFault) {
-  for (const char* plugin : {"model", "parallelizer", "dispatcher"}) {
+  for (const char* plugin : {"model", "parallelizer", "dispatcher", "strategy"}) {
     const Report report = faulty(plugin, "none");
     EXPECT_TRUE(report.passed()) << report.text();
     EXPECT_THAT(report.untrained(), IsEmpty());
+  }
+}
+
+// Equal results of a model that a plugin leaves unchanged show nothing.
+TEST(FaultyPlugins, AreNotRunIfNoneOfTheirFunctionsRuns) {
+  for (const auto& [plugin, fault] :
+       {std::pair{"dispatcher", "links_nothing"}, {"parallelizer", "does_nothing"}}) {
+    const Report report = faulty(plugin, fault);
+    EXPECT_TRUE(report.passed()) << report.text();
+    EXPECT_EQ(report.untrained().size(), 1u) << report.text();
+    EXPECT_THAT(report.text(), HasSubstr("not run: no link or seam of it ran and it placed no parameter"));
+  }
+}
+
+TEST(FaultyPlugins, AreNotRunIfNoKeyCanBeTried) {
+  const Report report = faulty("model", "types_of_another_kind");
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_THAT(report.text(),
+              HasSubstr("not run: the kit knows no other values for the types of vocab_size, "));
+}
+
+TEST(FaultyPlugins, AreNotTrainedIfTheirSmallestModelIsLarge) {
+  const Report report = faulty("model", "large_default", 20);
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_THAT(report.untrained(), ElementsAre("model 'faulty'"));
+  EXPECT_THAT(report.text(),
+              HasSubstr("its smallest model has 4800 million parameters, too many to train here"));
+}
+
+// A gradient that is zero in exact arithmetic, and a number that config.json writes in another form.
+TEST(FaultyPlugins, CanRoundGradientsAndFormatNumbers) {
+  for (const char* fault : {"zero_gradient", "writes_another_text"}) {
+    const Report report = faulty("model", fault);
+    EXPECT_TRUE(report.passed()) << report.text();
   }
 }
 

@@ -36,8 +36,13 @@ struct Part {
 // Throws Error{internal} if the shapes differ.
 HEDDLE_API Part part_of(const Shard& shard, const at::Tensor& tensor, const std::string& prefix = "");
 
-// Returns the parameters of all stages of this rank.
+// Returns the parameters of all stages of this rank. Throws Error{input} for a parameter that differs between
+// ranks (Shard::differs): only checkpoints of `heddle train` support it.
 HEDDLE_API std::vector<Part> model_parts(Stages& stages);
+
+// Returns the state of the strategy (ParallelStage::state), named STRATEGY.NAME. It is saved with the
+// optimizer state. A host that reads it calls parameters_changed(ParametersChange::resumed).
+HEDDLE_API std::vector<Part> strategy_parts(Stages& stages);
 
 // A box of the plan. `held` is the box that its ranks have; `box` is inside it and differs from it only along
 // dim 0.

@@ -24,7 +24,8 @@ struct Norm {
     rms,           // Zhang and Sennrich 2019
     rms_plus_one,  // RMS norm times 1 + weight (Gemma)
     rms_bare,      // RMS norm without weight (Gemma 4)
-    layer          // layer norm with mean (Ba et al. 2016)
+    layer,         // layer norm with mean (Ba et al. 2016)
+    layer_bare     // layer norm without weight (OLMo)
   } kind = Kind::rms;
   double eps = 1e-6;
   bool bias = false;  // of `layer`
@@ -42,6 +43,9 @@ struct Rotation {
   // Pairs are elements i and i + head_dim / 2, with the wavelengths of a whole-head rotation, and only the
   // first dim / 2 pairs are rotated (rope_type proportional, Gemma 4).
   bool of_whole_head = false;
+  // Angles of the dim / 2 pairs at position 1, for rotations that theta and scaling do not describe, such as
+  // the opposite direction (nanochat). Empty: computed from theta and scaling.
+  std::vector<double> frequencies = {};
   bool operator==(const Rotation&) const = default;
 };
 
@@ -88,6 +92,8 @@ struct Attention {
   QueryScaling query_scaling = {};
   // Factors of the input and output hidden states (Falcon-H1).
   double input_multiplier = 1, output_multiplier = 1;
+  // Clamps queries, keys and values to [-clip, clip] before norms and rotation (OLMo). 0: no clamp.
+  double clip = 0;
 };
 
 // The lightning indexer of DeepSeek Sparse Attention (DeepSeek-V3.2 2025): a query of latent attention
@@ -139,6 +145,8 @@ struct Mlp {
   bool limit_before = false;  // limits the gate before its activation
   double gate_multiplier = 1, output_multiplier = 1;  // factors of gate_proj(x) and of the output (Falcon-H1)
   std::optional<model::Situ> situ = {};               // of a gated MLP, instead of `activation` (Kimi K3)
+  // Activation with parameters of an MLP without gate, instead of `activation`: module "act_fn" (Apertus).
+  std::shared_ptr<const ActivationMaker> learned = {};
 };
 
 // A mixture of experts with an optional shared expert. Module "mlp" with gate, experts and shared_experts; if

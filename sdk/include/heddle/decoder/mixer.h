@@ -46,6 +46,20 @@ class HEDDLE_API Mixer : public LayerPart {
   virtual std::unique_ptr<MixerState> keep_state() = 0;
 };
 
+// Describes and creates activations with parameters. Held by an Mlp. The module computes each element of
+// [tokens, width] independently, so that ranks of tp may have parts of the width: its traits are each_alone
+// and elementwise with the role `norm`, and its slots do not depend on the width.
+class HEDDLE_API ActivationMaker {
+ public:
+  virtual ~ActivationMaker();
+  virtual std::unique_ptr<Module> make(const at::TensorOptions& options) const = 0;
+};
+
+// Returns the maker of xIELU (Huang and Schlag 2024) as in Apertus: a_p x^2 + beta x for x > 0, otherwise
+// a_n (expm1(min(x, eps)) - x) + beta x, with a_p = softplus(alpha_p) and a_n = beta + softplus(alpha_n).
+// Parameters: alpha_p and alpha_n [1]; beta and eps, scalars that do not train.
+HEDDLE_API std::shared_ptr<const ActivationMaker> xielu();
+
 // Describes and creates mixers. Held by a Layer.
 class HEDDLE_API MixerMaker {
  public:

@@ -78,6 +78,9 @@ struct ModuleTraits {
   // Numbers of heads of a mixer whose layers a plan may split, with their keys in config.json. The number of
   // ranks must divide them. Its own slots and norms belong to single heads.
   std::vector<std::pair<std::string, int64_t>> heads = {};
+  // Whether a module with Role::norm computes each element of the output from that element of the input and
+  // the parameters, so that ranks of tp may have parts of a row (an activation with parameters).
+  bool elementwise = false;
 };
 
 // A part of a model. Children and slots are registered by pointer, so a Module does not move.

@@ -48,17 +48,18 @@ class HEDDLE_API RmsNorm : public Module {
 namespace model {
 
 // Returns weight * (x - mean) / sqrt(variance + eps) + bias over the last dim, computed in fp32 (fp64 for
-// fp64) and rounded to the dtype of x. x [..., width]; bias: undefined or [width].
+// fp64) and rounded to the dtype of x. x [..., width]; weight and bias: undefined or [width].
 HEDDLE_API at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                  double eps);
 
 }  // namespace model
 
-// Layer norm with the slots "weight" [width], initialized to ones, and optionally "bias" [width], initialized
+// Layer norm with the optional slots "weight" [width], initialized to ones, and "bias" [width], initialized
 // to zeros.
 class HEDDLE_API LayerNorm : public Module {
  public:
-  LayerNorm(int64_t width, double eps, bool with_bias, const at::TensorOptions& options);
+  LayerNorm(int64_t width, double eps, bool with_bias, const at::TensorOptions& options,
+            bool with_weight = true);
   std::string_view kind() const override { return "layer_norm"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::norm}; }
 

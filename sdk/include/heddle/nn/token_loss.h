@@ -58,7 +58,16 @@ class HEDDLE_API TokenLoss : public Module {
   std::string_view kind() const override { return "token_loss"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::loss}; }
 
-  // Links wrap or replace the head's product and its loss.
+  // Links wrap or replace the head's product and its loss. A link that replaces them
+  // - returns the sum over tokens, not a mean, fp32 [1] (fp64 for fp64): the engine divides by the number of
+  //   labels of all ranks;
+  // - ignores tokens whose label is Batch::kIgnore, in the loss and in every gradient. A batch with only such
+  //   labels has the loss 0 and gradients of 0;
+  // - is finite for logits of any size: it subtracts the largest logit before it takes exponentials;
+  // - applies soft_cap() itself, and supports a head that is split along tp (`split`), or its transform is
+  //   offered with the axis tp in OfferedTransform::refuses;
+  // - keeps no state between batches and draws no random values.
+  // A metric or an auxiliary loss is a side output (heddle/model/side_outputs.h) and not part of the sum.
   using Instead = Chain<at::Tensor(const at::Tensor& hidden, Linear& head, const Batch& batch)>;
   Instead instead{"TokenLoss::instead"};
 

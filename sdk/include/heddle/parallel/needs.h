@@ -2,12 +2,22 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "heddle/config/axes.h"
 
 namespace heddle {
+
+// The declaration of a strategy whose results differ from `single` by design.
+struct Approximation {
+  double loss = 0;     // largest relative difference of the loss of a step
+  std::string reason;  // "gradients are rounded to 8 bits before they are summed", for the header of a run
+  // Fields as YAML with which the strategy is exact and has no Approximation: "{bits: 32}". The kits train
+  // with both. Empty: there is no exact mode.
+  std::string exact = {};
+};
 
 // The requirements of a strategy or a parallelizer.
 struct Needs {
@@ -25,6 +35,8 @@ struct Needs {
   // For a parallelizer: axes whose parallelizers act before this one. Otherwise parallelizers act in the
   // order of the table of axes.
   std::vector<std::string> after = {};
+  // For a strategy with the fields of its constructor. Empty: its results equal those of `single`.
+  std::optional<Approximation> approximate = {};
 };
 
 }  // namespace heddle

@@ -26,15 +26,6 @@ struct HEDDLE_API TrainedShard {
   bool has_master() const { return !weight.is_alias_of(shard->tensor); }
 };
 
-// One tensor of the optimizer state, stored in checkpoints as NAME.PARAMETER.
-struct StateTensor {
-  std::string name;   // "exp_avg"; without a dot, and not "master", which Step adds
-  at::Tensor tensor;  // the optimizer's own storage; values written to it are used by the next update
-  // The box of the tensor in a whole tensor of `shape`, as in Shard. Both are empty for a scalar that is
-  // equal on every rank with a part of the parameter.
-  std::vector<int64_t> shape, offset;
-};
-
 // The optimizer state of one shard.
 struct HEDDLE_API OptimizerState {
   const Shard* shard = nullptr;
@@ -43,11 +34,6 @@ struct HEDDLE_API OptimizerState {
   const at::Tensor& at(std::string_view name) const;
   bool has(std::string_view name) const;
 };
-
-// Returns a state tensor with the sizes and the box of the shard.
-HEDDLE_API StateTensor box_state(const Shard& shard, std::string name, at::Tensor tensor);
-// Returns a scalar that is equal on every rank with a part of the parameter: a tensor without dims.
-HEDDLE_API StateTensor number_state(std::string name, at::Tensor tensor);
 
 // The settings of one update.
 struct OptimizerUpdate {

@@ -15,6 +15,8 @@
 
 namespace heddle {
 
+class DeviceMesh;
+
 // The effect of a parallelizer on a parameter along a mesh axis. split: the parameter is split along tensor
 // dim `dim`, possibly unevenly. partial_gradient: the parameter is whole, and its gradient is this rank's
 // term of a sum over the axis.
@@ -40,10 +42,36 @@ struct Shard {
   // Mesh axes over which core sums the gradient once per step, in finish_gradients() of the built stage after
   // the strategy's own sums. They are in the same view.
   std::vector<std::string> partial;
+  // Mesh axes along which the values of this box differ between ranks until the strategy synchronizes them
+  // (local SGD). The gradient norm is the root of the mean of squares over these ranks. Checkpoints contain
+  // the parameter and its optimizer state of each rank, and only the same number of ranks can resume from
+  // them; the model in a checkpoint and in an export is the mean. Empty: the values are equal.
+  std::vector<std::string> differs = {};
   // Whether an earlier pipeline stage also has the parameter, so that norms, sizes and files count it there.
   // Set by parallel::build().
   bool tied_to_earlier = false;
 };
+
+// One tensor of the state of an optimizer or of a stage, which checkpoints contain besides parameters.
+struct StateTensor {
+  // For an optimizer: "exp_avg", stored as NAME.PARAMETER; without a dot, and not "master", which Step adds.
+  // For a stage: "residual.model.layers.0.mlp.up_proj.weight", stored as STRATEGY.NAME; two stages of a
+  // pipeline use the same name only for the same tensor.
+  std::string name;
+  at::Tensor tensor;  // the owner's own storage; values written to it are used by the next step
+  // The box of the tensor in a whole tensor of `shape`, as in Shard. Both are empty for a scalar that is
+  // equal on every rank (for an optimizer: every rank with a part of the parameter).
+  std::vector<int64_t> shape, offset;
+};
+
+// Returns a state tensor with the sizes and the box of the shard.
+HEDDLE_API StateTensor box_state(const Shard& shard, std::string name, at::Tensor tensor);
+// Returns a scalar that is equal on every rank that has it: a tensor without dims.
+HEDDLE_API StateTensor number_state(std::string name, at::Tensor tensor);
+// Returns `state` as this rank's box of a tensor whose first dim is the ranks along `axes`, for state that
+// differs between these ranks. Only the same number of ranks can read it from a checkpoint.
+HEDDLE_API StateTensor rank_state(const DeviceMesh& mesh, std::span<const std::string> axes,
+                                  StateTensor state);
 
 // Writes the values of a shard, its box of the whole parameter, to shard.tensor. Returns false if the source
 // does not have the parameter. Reads only this box of a file.

@@ -33,6 +33,13 @@ struct UnitPrecision {
       outputs;  // dtype to which floating-point results are cast, except a loss of one element
 };
 
+// The reason for a call of ParallelStage::parameters_changed().
+enum class ParametersChange {
+  begun,    // parameters have initial values or those of a model's files; state() starts anew
+  resumed,  // parameters and state() have the values of a checkpoint
+  updated   // an optimizer updated the parameters or skipped the update
+};
+
 // The units of one pipeline stage on one rank. Owns shards, buckets and streams, and starts no autograd
 // itself. Called from one thread. Every strategy implements the first four functions. The defaults of the
 // other functions are correct for a stage with whole parameters that reduces in finish_gradients().
@@ -52,8 +59,15 @@ class HEDDLE_API ParallelStage {
   // Returns this rank's shards in execution order, including empty shards (numel 0), with a tied parameter
   // once. A parameter that is split within a row has several boxes, each a shard with the same name.
   virtual std::span<Shard> owned() = 0;
-  // Called after core wrote to the owned shards: initial values, a checkpoint, or an update.
-  virtual void parameters_changed() = 0;
+  // Called after core wrote to the owned shards.
+  virtual void parameters_changed(ParametersChange change) = 0;
+
+  // Returns what the stage keeps from one step to the next besides parameters: error feedback, a momentum of
+  // its own, the parameters at the last synchronization, a number of steps. Checkpoints contain it, and a run
+  // that resumes reads it before parameters_changed(resumed). State made by box_state() can be read by any
+  // number of ranks, state made by rank_state() only by the same number: other ranks are refused with the
+  // name. Names and sizes must not change while the stage exists. The default returns nothing.
+  virtual std::vector<StateTensor> state();
 
   // Hints of the schedule for stages that gather parameters. forward() must work without them.
   virtual void unshard();  // a forward of this stage comes soon

@@ -26,39 +26,20 @@ struct TextSource {
 };
 
 // A data set. Its name and aliases match the last component of `dataset._target_`. The fields are the other
-// keys of the section.
+// keys of the section. plugin.dataset<Mine>("MyDataset", schema()) offers a class with the constructor
+// Mine(Config, const Node& section, const DataFacts&); plugin.texts("MyTexts", schema(), {"mine.py",
+// {"path"}}) offers tokenized texts, whose fields are the arguments of the script.
 struct OfferedDataset : OfferedSchema {
   static constexpr const char* kKind = "dataset";
   // Field with the row length in tokens, read before files are opened; empty: no such field.
   std::string length_key;
   std::function<std::unique_ptr<IDataset>(const Node& section, const DataFacts& facts)> make;
   std::optional<TextSource> texts;  // if set, `make` is not called
+  // The `make` of an offer with `texts`. Throws Error{internal}.
+  static std::unique_ptr<IDataset> unprepared(const Node& section, const DataFacts&) {
+    throw Error(ErrorCode::internal, section.where(), "a set of texts is read from its prepared samples");
+  }
 };
-
-// Returns an offer with the name, the fields and their reader. For data sets of any kind.
-template <class Config>
-OfferedDataset described_dataset(std::string name, const ConfigSchema<Config>& schema) {
-  OfferedDataset offered;
-  offered.name = std::move(name);
-  offered.fields = schema.fields();
-  offered.resolve = [schema](const Node& section) {
-    const Config config = schema.read(section);
-    return Resolved{schema.write(config), schema.not_built(config)};
-  };
-  return offered;
-}
-
-// Returns an offer of a class that is constructed as Dataset(Config, const Node& section, const DataFacts&).
-// section: for locations in errors. Usage: plugin.add(offered_dataset<Mine>("MyDataset", schema())).
-template <class Dataset, class Config>
-OfferedDataset offered_dataset(std::string name, ConfigSchema<Config> schema, std::string length_key = "") {
-  OfferedDataset offered = described_dataset(std::move(name), schema);
-  offered.length_key = std::move(length_key);
-  offered.make = [schema](const Node& section, const DataFacts& facts) -> std::unique_ptr<IDataset> {
-    return std::make_unique<Dataset>(schema.read(section), section, facts);
-  };
-  return offered;
-}
 
 // Adds the fields that tools.prompt_and_answer(), tools.chat() and tools.fill() of a script read. Config has
 // members with these names.
@@ -71,17 +52,6 @@ ConfigSchema<Config> with_row_fields(ConfigSchema<Config> schema) {
              "Truncation of rows to seq_length. true and longest_first enable it.")
       .field("padding", &Config::padding,
              "max_length counts each row as seq_length tokens in a pack. Other values have no effect.");
-}
-
-// Returns an offer of tokenized texts. The fields of the schema are the arguments of the script.
-template <class Config>
-OfferedDataset offered_texts(std::string name, const ConfigSchema<Config>& schema, TextSource texts) {
-  OfferedDataset offered = described_dataset(std::move(name), schema);
-  offered.make = [](const Node& section, const DataFacts&) -> std::unique_ptr<IDataset> {
-    throw Error(ErrorCode::internal, section.where(), "a set of texts is read from its prepared samples");
-  };
-  offered.texts = std::move(texts);
-  return offered;
 }
 
 }  // namespace heddle

@@ -63,10 +63,13 @@ struct MetricsOutput {
   bool directory = false;  // created if missing
   // Returns whether an existing file was written by a sink of this kind. Not called for a directory.
   std::function<bool(const std::filesystem::path&)> is_own = {};
+  // true: the file holds only the latest record. Each record replaces it by a rename, so that a reader never
+  // sees a part of it. false: the file grows, and a resumed run keeps its content.
+  bool snapshot = false;
 };
 
-// A metrics sink, whose name is the top-level section that enables it. plugin.make<OfferedMetrics,
-// Mine>("mine", schema()) offers a class with the constructor Mine(Config).
+// A metrics sink, whose name is the top-level section that enables it. plugin.metrics<Mine>("mine", schema())
+// offers a class with the constructor Mine(Config).
 struct OfferedMetrics : OfferedSchema {
   static constexpr const char* kKind = "metrics";
   std::function<std::unique_ptr<IMetrics>(const Node& section)> make;

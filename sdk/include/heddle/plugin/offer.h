@@ -20,6 +20,13 @@
 
 namespace heddle {
 
+// Defined in heddle/plugin/optimizer.h, transform.h, metrics.h and dataset.h.
+struct OfferedOptimizer;
+struct OfferedTransform;
+struct OfferedMetrics;
+struct OfferedDataset;
+struct TextSource;
+
 // A section read by its schema, without the struct type.
 struct Resolved {
   Node values;                         // every field, with its given value or default
@@ -198,13 +205,40 @@ class HEDDLE_API Offer {
     return model<Family>(std::move(model_type), keys.table());
   }
 
-  // Offers a class with the constructor Thing(Config), for kinds whose header is not included here:
-  // offer.make<OfferedMetrics, Mine>("mine", schema()).
-  template <class Offered, class Thing, class Config>
-  Offered& make(std::string name, const ConfigSchema<Config>& schema) {
+  // Offers a class with the constructor Optimizer(Config), Transform(Config) or Metrics(Config). The plugin
+  // includes the header of the kind, heddle/plugin/KIND.h.
+  template <class Optimizer, class Config, class Offered = OfferedOptimizer>
+  Offered& optimizer(std::string name, const ConfigSchema<Config>& schema) {
+    return made<Offered, Optimizer>(std::move(name), schema);
+  }
+  template <class Transform, class Config, class Offered = OfferedTransform>
+  Offered& transform(std::string name, const ConfigSchema<Config>& schema) {
+    return made<Offered, Transform>(std::move(name), schema);
+  }
+  template <class Metrics, class Config, class Offered = OfferedMetrics>
+  Offered& metrics(std::string name, const ConfigSchema<Config>& schema) {
+    return made<Offered, Metrics>(std::move(name), schema);
+  }
+  // Offers a class with the constructor Dataset(Config, const Node& section, const DataFacts&), which uses
+  // the section for locations in errors. length_key: see OfferedDataset::length_key.
+  template <class Dataset, class Config, class Offered = OfferedDataset>
+  Offered& dataset(std::string name, const ConfigSchema<Config>& schema, std::string length_key = "") {
     Offered offered;
     fill(offered, std::move(name), schema);
-    offered.make = [schema](const Node& section) { return std::make_unique<Thing>(schema.read(section)); };
+    offered.length_key = std::move(length_key);
+    offered.make = [schema](const Node& section, const auto& facts) {
+      return std::make_unique<Dataset>(schema.read(section), section, facts);
+    };
+    return add(std::move(offered));
+  }
+  // Offers tokenized texts, which a script prepares. The fields of the schema are the arguments of the
+  // script.
+  template <class Config, class Texts = TextSource, class Offered = OfferedDataset>
+  Offered& texts(std::string name, const ConfigSchema<Config>& schema, Texts source) {
+    Offered offered;
+    fill(offered, std::move(name), schema);
+    offered.make = Offered::unprepared;
+    offered.texts = std::move(source);
     return add(std::move(offered));
   }
 
@@ -220,6 +254,14 @@ class HEDDLE_API Offer {
   const std::vector<OfferedThing>& things() const { return things_; }
 
  private:
+  template <class Offered, class Thing, class Config>
+  Offered& made(std::string name, const ConfigSchema<Config>& schema) {
+    Offered offered;
+    fill(offered, std::move(name), schema);
+    offered.make = [schema](const Node& section) { return std::make_unique<Thing>(schema.read(section)); };
+    return add(std::move(offered));
+  }
+
   template <class Config>
   static void fill(OfferedSchema& offered, std::string name, const ConfigSchema<Config>& schema) {
     offered.name = std::move(name);

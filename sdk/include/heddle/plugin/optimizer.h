@@ -10,8 +10,8 @@
 namespace heddle {
 
 // An optimizer, whose name is the last component of `optimizer._target_`. Offered with
-// plugin.make<OfferedOptimizer, Mine>("Mine", schema()) and "optimizer Mine" in the manifest. The schema has
-// the keys of the section except kCommonKeys, whose values are in OptimizerUpdate and TrainedShard.
+// plugin.optimizer<Mine>("Mine", schema()) and "optimizer Mine" in the manifest. The schema has the keys of
+// the section except kCommonKeys, whose values are in OptimizerUpdate and TrainedShard.
 struct OfferedOptimizer : OfferedSchema {
   static constexpr const char* kKind = "optimizer";
   static constexpr const char* kCommonKeys[] = {"_target_", "lr", "weight_decay", "master_weights",

@@ -96,6 +96,8 @@ struct Transformed {
   // Files that each checkpoint has in model/, instead of a model for transformers.
   std::optional<AddedFiles> files = {};
   std::string no_files = {};  // why there are no files, for a transform that usually has them
+  // Keys to add to the exported config.json, or to replace in it.
+  std::vector<Node::Entry> config = {};
   std::vector<std::string> warnings = {};
   std::string note;  // for the header of the run; may be empty
   // Returns true for a section that disables the transform.
@@ -121,8 +123,8 @@ class HEDDLE_API ITransform {
   virtual std::string setting() const { return ""; }
 };
 
-// A transform, whose name is the top-level section that enables it. plugin.make<OfferedTransform,
-// Mine>("mine", schema()) offers a class with the constructor Mine(Config).
+// A transform, whose name is the top-level section that enables it. plugin.transform<Mine>("mine", schema())
+// offers a class with the constructor Mine(Config).
 struct OfferedTransform : OfferedSchema {
   static constexpr const char* kKind = "transform";
   int order = 0;                 // transforms of lower order act first, and by name within one order
@@ -143,6 +145,10 @@ namespace transform {
 // its path in tensor plans. `child` must live as long as `parent`: a link or seam of the parent that uses it
 // owns it.
 HEDDLE_API void add_child(Module& parent, std::string name, Module& child);
+
+// Adds styles for the axis tp to the tensor plan of every unit, for modules that a transform adds. Throws
+// Error{config} for a unit without modules.
+HEDDLE_API void extend_tensor_plan(Units& units, const TensorPlan& styles);
 
 // Returns the names of the parameters that contain a match of the regular expression (ECMAScript), in the
 // order of the units, each once. Throws Error{config} at `where` if there are none.

@@ -66,7 +66,7 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   void abandon_forward() noexcept override;
   void finish_gradients() override;
   std::span<Shard> owned() override { return model_.shards; }
-  void parameters_changed() override;
+  void parameters_changed(ParametersChange change) override;
   void unshard() override;
   void reshard() override;
   void expect_last_backward() override { last_backward_ = true; }

@@ -175,9 +175,9 @@ class HEDDLE_API GradientNorm {
 
  private:
   struct Group {
-    std::vector<std::string> axes;
+    std::vector<std::string> axes, differs;
     std::vector<Shard*> shards;
-    std::vector<Communicator*> reduces;
+    std::vector<Communicator*> reduces, means;  // along `axes`, and along `differs`
   };
   void agree(const DeviceMesh& mesh);
   at::Tensor squares_of(const Group& group) const;

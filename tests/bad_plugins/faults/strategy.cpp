@@ -1,0 +1,111 @@
+// A strategy that sums gradients with a momentum of its own, right without HEDDLE_FAULT. Each fault breaks
+// one sentence of heddle/parallel/strategy.h or needs.h.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <utility>
+
+#include "core/parallel/single.h"
+#include "fault.h"
+#include "heddle/sdk.h"
+
+namespace {
+
+using faults::is;
+
+struct Config {
+  double momentum = 0.02;
+};
+
+class Stage : public heddle::ParallelStage {
+ public:
+  Stage(std::unique_ptr<heddle::ParallelStage> inner, const heddle::DeviceMesh& mesh, double momentum)
+      : inner_(std::move(inner)), mesh_(mesh), momentum_(momentum) {
+    for (const heddle::Shard& shard : inner_->owned())
+      if (shard.tensor.requires_grad() && !has(shard.name))
+        kept_.emplace_back(shard.name, at::zeros_like(shard.tensor.detach()));
+  }
+  heddle::Tensors forward(heddle::Tensors inputs, const heddle::Batch& batch) override {
+    return inner_->forward(std::move(inputs), batch);
+  }
+  void finish_gradients() override {
+    const at::NoGradGuard no_gradients;
+    size_t next = 0;
+    for (heddle::Shard& shard : inner_->owned()) {
+      if (!shard.tensor.requires_grad()) continue;
+      at::Tensor& kept = kept_.at(next++).second;
+      at::Tensor& gradient = shard.tensor.mutable_grad();
+      const at::Tensor used = at::zeros({1}, kept.options());
+      if (gradient.defined()) used.fill_(1);
+      mesh_.group("dp").all_reduce(used)->wait();
+      if (used.item<float>() == 0) continue;
+      at::Tensor sum = gradient.defined() ? gradient.detach().clone() : at::zeros_like(kept);
+      mesh_.group("dp").all_reduce(sum)->wait();
+      if (is("sums_too_much")) sum.mul_(3);
+      if (momentum_ > 0 || is("exact_keeps_momentum"))
+        kept.mul_(momentum_ > 0 ? momentum_ : 0.5).add_(sum), sum = kept.clone();
+      gradient = sum;
+    }
+  }
+  std::span<heddle::Shard> owned() override { return inner_->owned(); }
+  void parameters_changed(heddle::ParametersChange change) override {
+    const bool anew = change == heddle::ParametersChange::begun ||
+                      (is("begins_anew_when_resumed") && change == heddle::ParametersChange::resumed);
+    if (!anew) return;
+    const at::NoGradGuard no_gradients;
+    for (auto& [name, tensor] : kept_) tensor.zero_();
+  }
+  std::vector<heddle::StateTensor> state() override {
+    std::vector<heddle::StateTensor> out;
+    if (is("forgets_state") || momentum_ == 0) return out;
+    for (const heddle::Shard& shard : inner_->owned())
+      for (auto& [name, tensor] : kept_)
+        if (name == shard.name && shard.tensor.requires_grad())
+          out.push_back(
+              heddle::box_state(shard, "momentum." + name, is("gives_copies") ? tensor.clone() : tensor));
+    return out;
+  }
+
+ private:
+  bool has(const std::string& name) const {
+    for (const auto& [known, tensor] : kept_)
+      if (known == name) return true;
+    return false;
+  }
+  std::unique_ptr<heddle::ParallelStage> inner_;
+  const heddle::DeviceMesh mesh_;
+  double momentum_;
+  std::vector<std::pair<std::string, at::Tensor>> kept_;  // by parameter that trains
+};
+
+class Faulty : public heddle::IStrategy {
+ public:
+  explicit Faulty(Config config) : momentum_(config.momentum) {}
+  heddle::Needs needs() const override {
+    heddle::Needs needs;
+    needs.axes = {"dp"};
+    if (momentum_ > 0 || is("never_exact"))
+      needs.approximate = {0.05, is("no_reason") ? "" : "a part of the last sum is added to the next",
+                           "{momentum: 0}"};
+    return needs;
+  }
+  std::unique_ptr<heddle::ParallelStage> parallelize(heddle::Units units, const heddle::DeviceMesh& mesh,
+                                                     std::span<const heddle::Placed> placed) override {
+    return std::make_unique<Stage>(
+        heddle::parallel::make_single()->parallelize(std::move(units), mesh, placed), mesh, momentum_);
+  }
+
+ private:
+  double momentum_;
+};
+
+}  // namespace
+
+HEDDLE_PLUGIN("faulty_strategy", "0.1.0", "strategy faulty") {
+  plugin.strategy<Faulty>(
+      "faulty", heddle::ConfigSchema<Config>().field("momentum", &Config::momentum,
+                                                     "Part of the last sum that is added to the next.",
+                                                     heddle::Range<double>{0, 1}));
+}
