@@ -150,6 +150,7 @@ Hosted::Hosted(Given given)
   checkpoints_ = setup.activation_checkpointing != ActivationCheckpointing::none;
   setup.activation_checkpointing = ActivationCheckpointing::none;  // the model's Python code does it
   model_ = std::make_unique<engine::Model>(engine::model(std::move(setup), world_->plugins(), host));
+  reduces_gradients_ = aside_due_ = model_->setup.strategy != "single";
   if (!stage().can_host_forward())
     throw Error(
         ErrorCode::config, "distributed.strategy",
@@ -254,9 +255,10 @@ void Hosted::begin_backward() {
 void Hosted::set_gradients_aside() {
   earlier_.clear();
   const at::NoGradGuard no_gradients;
-  for (Shard* shard : shards_)
-    if (at::Tensor gradient = std::exchange(shard->tensor.mutable_grad(), at::Tensor()); gradient.defined())
-      earlier_.emplace_back(shard, gradient.clone());
+  for (Shard* shard : shards_) {
+    const at::Tensor gradient = std::exchange(shard->tensor.mutable_grad(), at::Tensor());
+    earlier_.emplace_back(shard, gradient.defined() ? gradient.clone() : gradient);
+  }
 }
 
 // Between the forward and the backward, parameters have the earlier gradients, so that the optimizer may
@@ -283,7 +285,7 @@ void Hosted::add_earlier_gradients() {
 void Hosted::end_backward() {
   in_backward_ = false;
   if (reduces_) {
-    reduced_ = aside_due_ = model_->setup.strategy != "single";  // which has nothing to reduce
+    reduced_ = aside_due_ = reduces_gradients_;
     stage().finish_gradients();
     std::vector<at::Tensor> gradients;
     for (const Shard* shard : shards_)

@@ -115,9 +115,10 @@ class Hosted : public std::enable_shared_from_this<Hosted> {
   std::atomic<bool> busy_ = false;  // a call is under way
   std::atomic<bool> in_backward_ = false;
   bool reduces_ = false;
-  bool reduced_ = false;        // the last step is over, and no forward has begun another
-  bool aside_due_ = false;      // gradients of the last step were not set aside
-  bool shows_earlier_ = false;  // parameters have the gradients of earlier steps
+  bool reduces_gradients_ = false;  // false: single, where autograd adds to the gradients itself
+  bool reduced_ = false;            // the last step is over, and no forward has begun another
+  bool aside_due_ = false;          // the next forward begins a step
+  bool shows_earlier_ = false;      // parameters have the gradients of earlier steps
   int64_t saves_ = 0;
 };
 

@@ -132,7 +132,7 @@ TEST(ResumeFrom, AcceptsTheNewestANameAPathOrAPointer) {
     const Words from = {"--checkpoint.restore_from", word, "--step_scheduler.ckpt_every_steps", "100"};
     const Outcome outcome = heddle(plus(files.train("copy", from), resumed_up_to("7")));
     EXPECT_EQ(outcome.status, 0) << word << outcome.error;
-    EXPECT_THAT(outcome.out, HasSubstr("goes on with " + step)) << word;
+    EXPECT_THAT(outcome.out, HasSubstr("continues with " + step)) << word;
     EXPECT_EQ(column(files.path("copy/training.jsonl"), "step").size(), 7u) << word;
   }
 }
