@@ -68,7 +68,7 @@ std::string same_bits_twice(const Subject& subject, Course course) {
 }
 
 // Compares six steps with three steps followed by three steps of a new stage that gets the first one's state.
-std::string continues(const Subject& subject, Course course) {
+std::string continues_stage(const Subject& subject, Course course) {
   course.shape.tied = true;
   if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
   Kept half, want, got;
@@ -170,7 +170,7 @@ std::vector<Kit> kits_of_values() {
       {"hold_whole(): whole parameters from the shards of all data-parallel ranks",
        trains([](Course& c) { c.unshards = c.shape.tied = true; },
               [](Course& c) { c.unshards = c.adamw = c.shape.frozen = true; })},
-      {"state(): a run continues from copied values with the same bits", continues},
+      {"state(): a run continues from copied values with the same bits", continues_stage},
       {"a checkpoint can be read by another number of ranks", resumes},
       {"two runs are bitwise equal", same_bits_twice},
   };
