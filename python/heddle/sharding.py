@@ -105,7 +105,13 @@ class Sharded:
             unit.module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
             unit.module.register_forward_hook(after, always_call=True)
 
+    def _runs_apart(self) -> bool:
+        """Whether a part of the model is called by itself while parameters are whole, which needs nothing of the engine."""
+        return self._held and not self._running and not torch.is_grad_enabled()
+
     def _before(self, index: int) -> None:
+        if self._runs_apart():
+            return
         self.native.before(index)
         if self._stack:
             self._around[self._stack[-1]] = True
@@ -114,6 +120,8 @@ class Sharded:
             parameter.__class__ = nn.Parameter
 
     def _after(self, index: int, result: Any) -> None:
+        if self._runs_apart():
+            return
         self.native.after(index, result)
         self._stack.pop()
         # A unit that contains others stays whole until the end of the backward, which may recompute parts of it.

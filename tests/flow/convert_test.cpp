@@ -166,8 +166,9 @@ TEST(Convert, RefusesToOverwriteAndRefusesContradictoryOptions) {
           "model in any dtype. For another dtype on disk, convert the sharded model back with --dtype\n");
   const Outcome sized = convert(kGolden + "llama", files.path("new"), {"--max-shard-size", "1MB"});
   EXPECT_EQ(sized.status, 2);
-  EXPECT_THAT(sized.error,
-              HasSubstr("tensor for tensor\n  hint: remove it; a sharded model has one file per rank\n"));
+  EXPECT_THAT(
+      sized.error,
+      HasSubstr("becomes a sharded model\n  hint: remove it; a sharded model has one file per rank\n"));
   const Outcome nothing = convert(files.path("nothing"), files.path("new"));
   EXPECT_EQ(nothing.status, 2);
   EXPECT_THAT(nothing.error, HasSubstr("error[input] " + files.path("nothing") + ": does not exist"));

@@ -92,8 +92,9 @@ def trainer_of(kind, place, fields, adapters):
     if kind == "reward":
         data = Dataset.from_list([{"chosen": words(100 + i, 5), "rejected": words(200 + i, 6)} for i in range(16)])
         torch.manual_seed(1)
-        scored = transformers.LlamaForSequenceClassification(transformers.LlamaConfig(**{**llama().config.to_dict(), "num_labels": 1,
-                                                                                         "pad_token_id": 0}))
+        config = llama().config
+        config.num_labels, config.pad_token_id = 1, 0
+        scored = transformers.LlamaForSequenceClassification(config)
         return under(trl.RewardTrainer)(adapted(scored, adapters), args=settings(trl.RewardConfig, place, max_length=16,
                                         gradient_checkpointing=False, bf16=False), train_dataset=data, processing_class=tokenizer,
                                         **more)

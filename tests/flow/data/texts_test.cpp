@@ -184,8 +184,8 @@ TEST_F(Texts, ArePreparedByOneOfTwoStarts) {
   const Outcome first = one.wait(), second = two.wait();
   EXPECT_EQ(first.status, 0) << first.error;
   EXPECT_EQ(second.status, 0) << second.error;
-  EXPECT_NE(first.out.find("there already") == std::string::npos,
-            second.out.find("there already") == std::string::npos)
+  EXPECT_NE(first.out.find("already prepared") == std::string::npos,
+            second.out.find("already prepared") == std::string::npos)
       << first.out << second.out;
 }
 

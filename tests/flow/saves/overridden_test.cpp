@@ -58,7 +58,7 @@ TEST(Overridden, KeysAppearInTheHeaderButNotInTheExport) {
   EXPECT_THAT(asked.out, HasSubstr("router_aux_loss_coef 0.5 for this run, also in exports\n"));
   // rope_parameters sets its own base, so this key has no effect and the header does not show it.
   const Outcome idle = run_overridden(files, "idle", "{rope_theta: 5.0, router_aux_loss_coef: 0.5}", "1");
-  EXPECT_THAT(idle.error, HasSubstr("model.config.rope_theta changes nothing"));
+  EXPECT_THAT(idle.error, HasSubstr("model.config.rope_theta has no effect"));
   EXPECT_THAT(idle.out, HasSubstr("\n  config  router_aux_loss_coef 0.5 for this run;"));
   EXPECT_THAT(read_text(files.path("asked/epoch_0_step_1/model/consolidated/config.json")),
               HasSubstr("\"router_aux_loss_coef\": 0.5,"));

@@ -267,7 +267,7 @@ TEST(Checkpoints, DoNotOverwriteAPublishedOne) {
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error, HasSubstr(files.path("run/epoch_0_step_1") +
                                        " already exists and would be overwritten at step 2, because the run "
-                                       "starts at step 1\n  hint: remove it"));
+                                       "starts at step 1\n  hint: remove this checkpoint"));
   EXPECT_FALSE(fs::exists(files.path("run/training.jsonl")));
 }
 
