@@ -15,7 +15,7 @@ struct Record {
   std::string base;                // recipe file whose missing sections are added; empty: none
   int ranks = 1;                   // world size
   std::string yaml;                // sections of the recipe
-  std::vector<std::string> words;  // arguments: lines that begin with `--` or with `$ `
+  std::vector<std::string> words;  // lines that begin with `--`, or with `$`, which is dropped
   std::string text;                // expected standard error without the last newline; empty: nothing
   int status = 0;                  // expected exit status, from the errors in the text
   size_t begin = 0, end = 0;       // line range of the text in the file, from 0
