@@ -1,4 +1,4 @@
-// The plugins of the build, and what they offer by name.
+// Access to the plugins of the build folder.
 #pragma once
 
 #include <filesystem>
@@ -14,8 +14,8 @@ inline PluginRegistry& built_plugins() {
   return plugins;
 }
 
-// What a plugin of that kind makes by name, of the YAML of its section if it takes one; ranks ask at the same
-// time.
+// Makes a plugin's component by kind and name, from the YAML text `section` if the component is configurable.
+// Thread-safe, because the ranks of a test are threads.
 template <class Offered>
 auto make_offered(const std::string& kind, const std::string& name, const std::string& section = "{}") {
   static std::mutex one_at_a_time;

@@ -1,4 +1,4 @@
-// A variable of the environment that a test sets.
+// Scoped environment variable for tests.
 #pragma once
 
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 namespace heddle::tests {
 
-// Sets a variable, or removes it, for as long as it lives.
+// Sets or unsets a variable and restores the old value in the destructor.
 class EnvironmentVariable {
  public:
   EnvironmentVariable(const char* name, const std::optional<std::string>& value) : name_(name) {

@@ -1,4 +1,4 @@
-// A schedule of one stage a rank: all forwards, then all backwards.
+// A pipeline schedule (GPipe): all forwards, then all backwards, with one stage per rank.
 #pragma once
 
 #include "heddle/schedule/schedule.h"

@@ -1,4 +1,4 @@
-// Models of the Llama family by their shape, without opening the plugin: what most tests train.
+// Small Llama models that most tests train, built without opening the llama plugin.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ using llama::ModelConfig;
 using llama::read_model_config;
 using llama::to_config_json;
 
-// As engine::read_model reads a file.
+// Reads a config.json like engine::read_model.
 inline ModelConfig read_model_config(const std::filesystem::path& config_json) {
   const Node keys = checkpoint::read_config_json(config_json);
   try {

@@ -1,4 +1,4 @@
-// Ranks as threads, whose communicators are as strict as a device's, or those of a device.
+// Runs ranks as threads whose communicators are as strict as a device's, or on a real device.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace heddle::tests {
 
 using OnDevice = std::function<std::unique_ptr<Rendezvous>(Rendezvous&)>;
 
-// on_device: empty for the CPU. Throws what the ranks throw, and what they do to tensors that are in flight.
+// on_device: empty for the CPU. Throws errors of ranks, and faults such as the use of a tensor in flight.
 inline void run_strictly(ThreadWorld& world, const OnDevice& on_device,
                          const std::function<void(Rendezvous&)>& body) {
   const auto faults = std::make_shared<kits::WorkFaults>();

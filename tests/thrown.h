@@ -1,4 +1,4 @@
-// What an action throws, as a person would see it.
+// Captures the error that an action throws.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace heddle::tests {
 
-// The block of the error that the action throws; "" when it throws none.
+// Returns the printed form of the Error that `act` throws, or "" if it throws none.
 inline std::string thrown_by(const std::function<void()>& act) {
   try {
     act();

@@ -1,4 +1,4 @@
-// Units made of parameters and a function, for tests.
+// Units made of parameters and a function.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@
 
 namespace heddle::tests {
 
-// Parameters are members of the unit; the slots point at them.
+// A unit that owns its parameters. Its slots point at members of `own`.
 class ToyUnit : public Unit {
  public:
   struct Parameter {
@@ -46,8 +46,8 @@ class ToyUnit : public Unit {
   std::vector<Parameter> own;
   int runs = 0;
   std::vector<std::string>* events = nullptr;
-  std::function<void(const Tensors& inputs)> before;  // called by forward first; may be empty
-  // From this rank's part of a layer's weight to the weight; empty: they are one.
+  std::function<void(const Tensors& inputs)> before;  // called before the body if set
+  // Gathers a layer's weight from this rank's part. Empty if the rank holds the whole weight.
   std::function<at::Tensor(const at::Tensor& part)> gather;
 
  private:
@@ -55,7 +55,7 @@ class ToyUnit : public Unit {
   Body body_;
 };
 
-// A unit and its one parameter of that name, of which `body` computes: (weight, inputs, batch).
+// Makes a unit with one parameter called `name`. The output is body(weight, inputs, batch).
 template <class Body>
 std::unique_ptr<ToyUnit> unit_of(const std::string& name, at::Tensor weight, Body body, Init init = {}) {
   std::vector<ToyUnit::Parameter> own = {{name, std::move(weight), init}};

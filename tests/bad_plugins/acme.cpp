@@ -1,5 +1,5 @@
-// Good: two parallelizers with axes of their own in one view. Its variants break the order (CYCLE), or mean
-// another axis by the same name (RIVAL).
+// Good: two parallelizers with axes of their own, visible in one mesh view. The variant CYCLE declares a
+// cyclic order, the variant RIVAL declares another axis of the same name.
 #include "heddle/sdk.h"
 
 namespace {
@@ -15,7 +15,7 @@ heddle::AxisInfo axis(const char* name) {
 
 struct NoFields {};
 
-// Declares `acme`, and acts after `brisk`.
+// Declares the axis `acme` and runs after `brisk`.
 class Acme : public heddle::IParallelizer {
  public:
   explicit Acme(NoFields) {}

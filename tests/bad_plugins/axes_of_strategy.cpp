@@ -1,4 +1,4 @@
-// Bad: a strategy that declares an axis; axes come with the parallelizer that splits along them.
+// Bad: a strategy that declares an axis. Only the parallelizer that splits along an axis may declare it.
 #include "plain.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// Good: a parallelizer without an axis, which only changes batches.
+// Good: a parallelizer without an axis that only transforms batches.
 #include <ATen/TensorOperators.h>
 
 #include "heddle/sdk.h"

@@ -1,4 +1,4 @@
-// Good: two devices without metal. `ghost` is never there; `paper` is, and its tensors are on meta.
+// Good: two devices without hardware. `ghost` is never available. `paper` is available and uses meta tensors.
 #include "heddle/mesh/dry.h"
 #include "heddle/sdk.h"
 

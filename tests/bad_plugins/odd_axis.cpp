@@ -1,4 +1,4 @@
-// Bad: needs an axis that no mesh has.
+// Bad: requires an axis that no mesh has.
 #include "plain.h"
 
 namespace {

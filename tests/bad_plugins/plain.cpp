@@ -1,4 +1,4 @@
-// Good: opens, offers what its manifest says, and has two further names.
+// Good: registers what its manifest declares, and has two aliases.
 #include "plain.h"
 
 HEDDLE_PLUGIN("plain", "1.2.3", "strategy plain Simple plain-old") {

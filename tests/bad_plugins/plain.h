@@ -1,4 +1,4 @@
-// A strategy with one field that does nothing wrong; the bad plugins offer it badly.
+// A correct strategy with one field. The bad plugins register this strategy incorrectly.
 #pragma once
 
 #include "heddle/sdk.h"

@@ -1,4 +1,4 @@
-// Bad: a view over the ranks of a pipeline, which hold other layers.
+// Bad: a mesh view over pipeline ranks, which hold different layers.
 #include "heddle/sdk.h"
 
 namespace {

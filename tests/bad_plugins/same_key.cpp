@@ -1,4 +1,4 @@
-// Bad: the same key bound twice.
+// Bad: the schema binds one key twice.
 #include "plain.h"
 
 HEDDLE_PLUGIN("same_key", "0.1.0") {

@@ -1,4 +1,4 @@
-// Bad: takes the name of the strategy that is built in.
+// Bad: registers a strategy under the name of the built-in strategy `single`.
 #include "plain.h"
 
 HEDDLE_PLUGIN("second_single", "0.1.0", "strategy single") {

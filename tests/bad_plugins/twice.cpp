@@ -1,4 +1,4 @@
-// Bad: one name for two strategies.
+// Bad: registers two strategies under one name.
 #include "plain.h"
 
 HEDDLE_PLUGIN("twice", "0.1.0") {

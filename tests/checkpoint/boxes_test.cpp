@@ -1,4 +1,4 @@
-// Boxes of one tensor: whether any two have a number in common.
+// Overlap tests between boxes of one tensor.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ bool any_touch(const Boxes& boxes) {
   return false;
 }
 
-// One box after the other is cut in two somewhere, down to empty ones.
+// Splits a tensor's box repeatedly at random places into disjoint boxes, some of them empty.
 Boxes cut(const std::vector<int64_t>& shape, int cuts, std::mt19937& random) {
   Boxes boxes{{std::vector<int64_t>(shape.size(), 0), shape}};
   for (int i = 0; i < cuts; ++i) {
@@ -67,7 +67,7 @@ TEST(Boxes, AreApartWhereATensorWasCutAndNotWhenOneHasMoved) {
 }
 
 TEST(Boxes, AreDisjointForFlatPiecesAndGrids) {
-  // A flat stretch of a matrix: a part of a row, whole rows, a part of a row; and those of its neighbours.
+  // Flat ranges of a matrix: each is the end of a row, whole rows, and the start of a row.
   EXPECT_TRUE(are_apart(Boxes{{{0, 0}, {2, 5}},
                               {{2, 0}, {1, 3}},
                               {{2, 3}, {1, 2}},
@@ -85,13 +85,13 @@ TEST(Boxes, AreDisjointForFlatPiecesAndGrids) {
   EXPECT_TRUE(are_apart(Boxes{}));
 }
 
-// Four boxes around a fifth: no plane divides them. No layout has it, so it is not told from an overlap.
+// No plane separates four boxes around a fifth. No layout produces them, so are_apart() reports an overlap.
 TEST(Boxes, AroundOneAnotherCountAsOverlapping) {
   EXPECT_FALSE(are_apart(
       Boxes{{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}}));
 }
 
-// As many numbers as the tensor has, but not every one of them.
+// The boxes have as many elements as the tensor, but do not cover it.
 TEST(Boxes, AreRefusedInAManifestWhenTheyOverlap) {
   const Folder folder;
   const checkpoint::SavedBox half{"a", "w", {{0}, {2}}, {""}};

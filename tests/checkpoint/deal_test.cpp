@@ -1,4 +1,4 @@
-// Dealing boxes over ranks: who writes what, how even it is, and how little is said about it.
+// Balanced assignment of boxes to the ranks that write them.
 #include "lib/checkpoint/sharded/deal.h"
 
 #include <ATen/ATen.h>
@@ -23,8 +23,8 @@ using ::testing::ElementsAre;
 
 const std::vector<int> kAll{0, 1, 2, 3, 4, 5, 6, 7}, kEven{0, 2, 4, 6}, kOdd{1, 3, 5, 7};
 
-// Megatron's golden: what is sharded is everyone's, what two halves replicate goes to ranks 0 to 3, what all
-// replicate to the next ones, the largest first.
+// Golden of Megatron: sharded boxes stay on their ranks, boxes replicated over half of the ranks go to ranks
+// 0 to 3, boxes replicated over all ranks follow, largest first.
 TEST(Deal, GivesEachBoxToTheLeastLoadedOfItsHolders) {
   std::vector<Held> boxes;
   for (int rank = 0; rank < 8; ++rank) boxes.push_back({100, {rank}});
@@ -42,7 +42,7 @@ TEST(Deal, CutsOnlyWhatSeveralHoldAndWhatIsLarge) {
   EXPECT_EQ(checkpoint::cuts({64 * mib, kAll}, 1000, 8192 * mib, 8), 1);
 }
 
-// A model without its numbers, as ranks of data parallelism hold it: an embedding that is half of it.
+// A model on meta as each data-parallel rank holds it. The embedding has half of the elements.
 std::vector<Part> replicated_model() {
   std::vector<Part> parts;
   const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
@@ -87,7 +87,7 @@ TEST(Deal, SaysLittleOfThousandsOfTensors) {
   EXPECT_LT(checkpoint::describe(parts).size(), 80 * parts.size());
 }
 
-// Replicas on three ranks of a tensor that is worth cutting, in rows that do not divide.
+// Three ranks replicate a tensor that is large enough to be split, with a row count that 3 does not divide.
 TEST(Deal, WritesACutBoxOnceAndWhole) {
   const tests::Folder folder;
   const at::Tensor whole = at::arange(int64_t{1021} * 4099, at::kFloat).view({1021, 4099});
@@ -102,7 +102,7 @@ TEST(Deal, WritesACutBoxOnceAndWhole) {
     EXPECT_GT(one, whole.nbytes() / 5) << "rank " << rank;
     bytes += one;
   }
-  EXPECT_LE(bytes, whole.nbytes() + 3 * 4096);  // each header fills a page
+  EXPECT_LE(bytes, whole.nbytes() + 3 * 4096);  // each file pads its header to a page
   checkpoint::ShardedReader reader(folder.path());
   const Part read{"w", at::zeros({1000, 4001}), {1021, 4099}, {17, 98}};
   reader.read(read);

@@ -1,4 +1,4 @@
-// Exports from ranks that hold boxes of any layout, read back as one model.
+// Hugging Face exports from sharded checkpoints of any layout.
 #include "lib/checkpoint/huggingface/export.h"
 
 #include <ATen/ATen.h>
@@ -35,8 +35,8 @@ checkpoint::Part piece(const std::string& name, const at::Tensor& whole, int64_t
   return part;
 }
 
-// Four ranks: "wide" in columns on ranks 0 to 2 (rank 3: a replica of rank 1's), "narrow" on rank 2, with an
-// empty shard on rank 0.
+// Shards of four ranks: "wide" in columns on ranks 0 to 2 (rank 3 replicates rank 1), "narrow" on rank 2, and
+// an empty shard on rank 0.
 std::vector<checkpoint::Part> parts_of(int rank) {
   constexpr std::array<int64_t, 4> kOffset{0, 3, 5, 3}, kSize{3, 2, 2, 2};
   std::vector<checkpoint::Part> parts{piece("wide", wide_tensor(), 1, kOffset[rank], kSize[rank])};
@@ -47,7 +47,7 @@ std::vector<checkpoint::Part> parts_of(int rank) {
 
 using checkpoint::HfExport;
 
-// Saves four ranks' boxes in folder/model and exports them; the last error of each rank, "" for none.
+// Saves the shards of four ranks in folder/model and exports them. Returns each rank's error, or "" for none.
 std::array<std::string, 4> export_on_four_ranks(const Folder& folder, const std::filesystem::path& directory,
                                                 checkpoint::HfChoice choice = {},
                                                 const checkpoint::HfOrigin& origin = {}) {
@@ -100,7 +100,7 @@ TEST(Export, RestoresTheDtypesOfTheOriginal) {
   export_on_four_ranks(folder, folder / "out", {}, origin);
   EXPECT_EQ(HfWeights(folder / "out").at("wide").dtype, at::kBFloat16);
   EXPECT_EQ(HfWeights(folder / "out").at("narrow").dtype, at::kFloat);
-  expect_whole(folder / "out");  // small whole numbers, which bfloat16 has
+  expect_whole(folder / "out");  // small integers, which bfloat16 represents exactly
 }
 
 TEST(Export, IsTheSameFromOneWriterAndFromAll) {

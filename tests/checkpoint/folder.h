@@ -1,4 +1,4 @@
-// A folder of its own for one test, removed at its end.
+// Temporary directory of a test, removed in the destructor.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// Runs `body` and returns the text of the heddle::Error it throws, with `folder` written as FOLDER.
+// Runs `body` and returns the text of the Error that it throws, with the path of `folder` replaced by FOLDER.
 template <class Body>
 std::string error_of(const Folder& folder, const Body& body) {
   try {

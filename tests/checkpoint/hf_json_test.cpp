@@ -1,4 +1,4 @@
-// JSON of model directories in the dialect of Python's json module.
+// JSON of model directories as Python's json module writes it.
 #include "lib/checkpoint/huggingface/hf_json.h"
 
 #include <gmock/gmock.h>

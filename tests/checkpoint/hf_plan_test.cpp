@@ -1,4 +1,4 @@
-// Names of files, dtypes and order of an export, decided before anything is read.
+// Plan of a Hugging Face export: file names, dtypes and tensor order, before any tensor is read.
 #include "lib/checkpoint/huggingface/hf_plan.h"
 
 #include <c10/core/ScalarType.h>
@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Names = std::vector<std::string>;
 
-// Tensors of four numbers.
+// Returns a manifest of 2x2 tensors.
 Manifest saved(const Names& names, at::ScalarType dtype = at::kFloat) {
   Manifest manifest;
   for (const std::string& name : names) manifest.tensors[name] = {dtype, {2, 2}, {}};

@@ -1,4 +1,4 @@
-// Hugging Face directories: one file or several, and what is wrong with a directory.
+// Weights of Hugging Face directories: single files, sharded files and damaged directories.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

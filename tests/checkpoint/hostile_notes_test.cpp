@@ -1,4 +1,4 @@
-// Notes beside a sharded model that would end a JSON library's recursion.
+// Metadata files nested so deeply that a recursive JSON parser would overflow the stack.
 #include <gtest/gtest.h>
 
 #include "folder.h"

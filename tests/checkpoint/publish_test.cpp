@@ -1,4 +1,4 @@
-// Directories that are published whole, and the links that name one of them.
+// Atomic publication of checkpoint directories and of the links LATEST and BEST.
 #include "heddle/checkpoint/sharded.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(Publish, PointsALinkAtOneDirectoryAfterAnother) {
   EXPECT_EQ(checkpoint::pointed(folder / "BEST"), "three");
 }
 
-// A directory that was copied from a file system without links.
+// A checkpoint directory copied from a file system without symbolic links has LATEST.txt instead of LATEST.
 TEST(Publish, RemovesAStalePointerText) {
   const Folder folder;
   folder.write("LATEST.txt", "one\n");
@@ -68,17 +68,17 @@ TEST(Publish, FollowsAnAnnouncedLinkOnceItsTargetExists) {
   checkpoint::point(folder / "LATEST", "one");
   checkpoint::announce(folder / "LATEST", "two");
   EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "one");
-  fs::create_directories(folder / "two");  // and the process ends before point()
+  fs::create_directories(folder / "two");  // the process exits before point()
   EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "two");
   checkpoint::point(folder / "LATEST", "two");
   EXPECT_FALSE(fs::is_symlink(folder / ".LATEST.new"));
 }
 
-// The run after one that ended before point() may end at any moment too.
+// A process may exit between announce() and point() in several consecutive runs.
 TEST(Publish, KeepsThePointerOfWhatWasPublished) {
   for (const bool links : {true, false}) {
     const Folder folder;
-    if (!links) fs::create_directories(folder / ".LATEST.new/in_the_way");  // as if they could not be made
+    if (!links) fs::create_directories(folder / ".LATEST.new/in_the_way");  // makes symlinks fail
     for (const char* name : {"one", "two"}) {
       checkpoint::announce(folder / "LATEST", name);
       fs::create_directories(folder / name);
@@ -103,7 +103,7 @@ TEST(Publish, MakesDirectoriesWithThoseAboveThem) {
             "  hint: check the path, its permissions and the room on the disk");
 }
 
-// As there: the kernel answers that these have nothing to sync.
+// fsync() fails on these files because they have nothing to sync.
 TEST(Publish, TakesAFileSystemThatHasNothingToSync) {
   const Folder folder;
   EXPECT_NO_THROW(checkpoint::sync("/proc"));

@@ -1,4 +1,4 @@
-// Rows are dealt so that every byte is written once, shares are equal, and no stretch is large.
+// Split of a file's rows over ranks: every byte is written once, shares are equal, and no range is too large.
 #include "lib/checkpoint/safetensors/rows.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Safetensors files: boxes read back, and every fault of a header named with its file and tensor.
+// Reading boxes of safetensors files, and errors of headers, which name the file and the tensor.
 #include "heddle/checkpoint/safetensors.h"
 
 #include <ATen/ATen.h>
@@ -185,7 +185,7 @@ TEST(Safetensors, RefusesOverlapsAndHoles) {
   EXPECT_EQ(refusal(two(0, 4, 4, 8), 8), "no error");
 }
 
-// Files may grow to `bytes` only, as on a disk with so much room; undone at the end.
+// Limits the size of written files to `bytes`, as a full disk does. The destructor restores the limit.
 class SmallDisk {
  public:
   explicit SmallDisk(rlim_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {

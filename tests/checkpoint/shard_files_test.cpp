@@ -1,4 +1,4 @@
-// Shard files: what they say of themselves, how they are summed, and what a writer that goes on refuses.
+// Shard files: metadata in headers, checksums, and refusals when a writer resumes.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ using tests::Folder;
 constexpr const char* kFirstShard = "shard-00001-model-00001-of-00001.safetensors";
 constexpr const char* kSecondShard = "shard-00002-model-00001-of-00001.safetensors";
 
-// Two halves of one shape.
+// This rank's half of a tensor. Both halves have the same shape.
 Part half(int rank) {
   return {"w", at::arange(rank * 6, rank * 6 + 6, at::kFloat).view({2, 3}), {4, 3}, {rank * 2, 0}};
 }
@@ -57,7 +57,7 @@ TEST(ShardFiles, SayWhichBoxesTheyHold) {
   EXPECT_THAT(*places, ElementsAre(Pair("w", checkpoint::Placement{"w", {4, 3}, {2, 0}})));
 }
 
-// Their shapes and names are alike, so only the header can tell.
+// The two files have the same tensor name and shape, so only the headers show that they were swapped.
 TEST(ShardFiles, AreRefusedWhereTheirHeadersContradictTheManifest) {
   const Folder folder;
   save_halves(folder.path());
@@ -71,7 +71,7 @@ TEST(ShardFiles, AreRefusedWhereTheirHeadersContradictTheManifest) {
                 "  hint: were files of a checkpoint swapped? copy it again, or resume from another");
 }
 
-// Nobody can download them again.
+// The hint does not suggest a download, because a checkpoint of a run has no download source.
 TEST(ShardFiles, SendToAnotherCheckpointWhenCutOrDamaged) {
   const std::string hint =
       "\n  hint: the file was changed or damaged; copy it again, or resume from another checkpoint";
@@ -97,11 +97,11 @@ TEST(ShardFiles, AreRefusedWhenTheySayNothingOfTheirBoxes) {
   EXPECT_FALSE(checkpoint::read_placements("{\"w\": {\"tensor\": 1}}"));
 }
 
-// Three and a half stretches, read from odd places on: whole stretches and parts of them.
+// Reads a tensor of 3.5 checksum ranges at offsets inside and at the borders of ranges.
 TEST(ShardFiles, AreReadAndCheckedByStretches) {
   const Folder folder;
   AloneRendezvous alone;
-  const int64_t count = 7 << 17, stretch = 1 << 18;  // numbers
+  const int64_t count = 7 << 17, stretch = 1 << 18;  // elements
   const at::Tensor whole = at::arange(count, at::kFloat);
   const std::vector<Part> parts{{"w", whole, {count}, {0}}};
   checkpoint::write_sharded(folder.path(), "model", parts, alone, "save");
@@ -115,7 +115,7 @@ TEST(ShardFiles, AreReadAndCheckedByStretches) {
       read(begin, end);
   std::fstream file(folder / kFirstShard, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(-int64_t{4} * (count - 2 * stretch) - 4,
-             std::ios::end);  // the last number of the second stretch
+             std::ios::end);  // the last element of the second range
   file.put('x').flush();
   read(0, stretch);
   read(2 * stretch, count);
@@ -123,7 +123,7 @@ TEST(ShardFiles, AreReadAndCheckedByStretches) {
               ::testing::HasSubstr("the bytes are not those that were saved"));
 }
 
-// Cut after its header was read: the mapping would end the program with a signal.
+// The file is truncated after its header was read. Reading through the mapping would raise SIGBUS.
 TEST(ShardFiles, AreAnErrorWhenCutDuringTheRead) {
   const Folder folder;
   AloneRendezvous alone;

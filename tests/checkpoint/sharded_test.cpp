@@ -1,4 +1,4 @@
-// Sharded directories: written by ranks of one layout, read by ranks of others, and refused when damaged.
+// Sharded checkpoints: saved in one layout, loaded in other layouts, refused when damaged.
 #include "heddle/checkpoint/sharded.h"
 
 #include <ATen/ATen.h>
@@ -43,7 +43,7 @@ Part piece(const std::string& name, const at::Tensor& whole, std::vector<int64_t
 
 using Layout = std::function<std::vector<Part>(int rank)>;
 
-// Columns on ranks 0 and 1, the second replicated on rank 2; the rest on rank 2.
+// Columns on ranks 0 and 1. Rank 2 holds the remaining columns and a replica of rank 1's columns.
 std::vector<Part> columns(int rank) {
   std::vector<Part> parts{rank == 0 ? piece("wide", wide(), {0, 0}, {11, 3})
                                     : piece("wide", wide(), {0, 3}, {11, 4})};
@@ -52,7 +52,7 @@ std::vector<Part> columns(int rank) {
   return parts;
 }
 
-// Flat thirds of "wide", cut in the middle of rows: up to three boxes a rank.
+// A flat third of "wide" per rank, cut inside rows, which gives up to three boxes per rank.
 std::vector<Part> flat(int rank) {
   std::vector<Part> parts;
   if (rank == 0) parts = {piece("wide", wide(), {0, 0}, {3, 7}), piece("wide", wide(), {3, 0}, {1, 5})};
@@ -77,7 +77,7 @@ void save(const fs::path& directory, int ranks, const Layout& layout) {
   });
 }
 
-// What every rank of the layout reads is what it would have saved.
+// Checks that every rank of `layout` loads what it would have saved.
 void expect_readable(const fs::path& directory, int ranks, const Layout& layout) {
   for (int rank = 0; rank < ranks; ++rank) {
     ShardedReader reader(directory);
@@ -220,7 +220,7 @@ TEST(Sharded, RefusesAnotherModel) {
 
 TEST(Sharded, FailsOnEveryRankWhereOneCannotWrite) {
   const Folder folder;
-  fs::create_directories(folder / kSecond);  // in the way of rank 1
+  fs::create_directories(folder / kSecond);  // blocks the directory of rank 1
   std::array<std::string, 3> errors;
   ThreadWorld::run(3, [&](Rendezvous& rendezvous) {
     errors[rendezvous.rank()] = error_of(folder, [&] {

@@ -1,5 +1,5 @@
-// A rank reads its slice of a file and nothing else: pages that it touches and bytes that it reads are
-// counted.
+// A rank reads only its slice of a file. The tests count touched pages and bytes
+// read.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using tests::Folder;
 constexpr int64_t kRows = 8192, kColumns = 1024;
 constexpr uint64_t kWhole = kRows * kColumns * 4;  // bytes
 
-// Bytes of this process's mappings of files under `place` that it has touched.
+// Returns the resident bytes of this process's mappings of files under `place`.
 uint64_t touched(const std::filesystem::path& place) {
   std::ifstream smaps("/proc/self/smaps");
   uint64_t total = 0;
@@ -37,7 +37,7 @@ uint64_t touched(const std::filesystem::path& place) {
   return total;
 }
 
-// Bytes that this process has read with system calls.
+// Returns the bytes that this process has read by system calls.
 uint64_t read_by_calls() {
   std::ifstream counts("/proc/self/io");
   std::string key;
@@ -51,7 +51,7 @@ at::Tensor values() {
   return at::arange(kRows * kColumns, at::kFloat).view({kRows, kColumns});
 }
 
-// The third quarter of the rows.
+// Returns a shard with the third quarter of the rows.
 Shard third_quarter(at::ScalarType dtype) {
   Shard shard;
   shard.name = "w";
@@ -70,7 +70,7 @@ void expect_a_quarter(const Folder& folder, const ParameterSource& source) {
     const uint64_t read = read_by_calls() - before + touched(folder.path());
     EXPECT_TRUE(at::equal(shard.tensor, values().narrow(0, kRows / 2, kRows / 4).to(dtype)));
     EXPECT_GE(read, kWhole / 4);
-    EXPECT_LE(read, kWhole * 3 / 8);  // the kernel maps by blocks of up to 2 MiB
+    EXPECT_LE(read, kWhole * 3 / 8);  // the kernel faults in blocks of up to 2 MiB
   }
 }
 

@@ -1,4 +1,4 @@
-// Parameters that are not tensors of the files as they are: read in boxes, made sharded, and exported again.
+// Parameters that differ from the stored tensors (transposed, stacked, split): load, shard and export.
 #include "heddle/model/stored.h"
 
 #include <ATen/ATen.h>
@@ -32,9 +32,9 @@ at::Tensor stored_numbers(const Shape& shape, double from) {
   return (at::arange(count, at::kFloat) + from).view(shape);
 }
 
-// "plain" as it is; "turned" [5, 3] transposed; "gate_up" [7, 4] of two tensors one behind the other;
-// "experts" [3, 4, 5] stacked, each expert transposed in the files; "q" and "k" two stretches of one tensor,
-// transposed; "first" and "second" the two halves of a stacked tensor.
+// "plain" is stored unchanged, "turned" [5, 3] transposed. "gate_up" [7, 4] concatenates two stored tensors.
+// "experts" [3, 4, 5] stacks transposed stored experts. "q" and "k" are transposed slices of one stored
+// tensor. "first" and "second" are the halves of a stacked tensor.
 std::shared_ptr<ToySpec> every_kind() {
   auto spec = std::make_shared<ToySpec>();
   spec->parameters = {{"plain", {3, 2}}, {"turned", {5, 3}}, {"gate_up", {7, 4}}, {"experts", {3, 4, 5}},
@@ -74,7 +74,7 @@ std::map<std::string, at::Tensor> parameters_of_every_kind() {
           {"second", file["pair"][1]}};
 }
 
-// Every box of a parameter, but for the empty ones.
+// Calls `body` with every non-empty box of a parameter.
 void for_each_box(const Shape& shape,
                   const std::function<void(const Shape& offset, const Shape& size)>& visit) {
   Shape offset(shape.size(), 0), size(shape.size(), 1);
@@ -147,7 +147,7 @@ TEST(Stored, IsMadeShardedAndExportedAgainByteForByte) {
 TEST(Stored, NamesWhatIsMissingAndWhatHasAnotherShape) {
   const Folder folder;
   Named files = files_of_every_kind();
-  files[0].second = stored_numbers({3, 6}, 0);  // conv
+  files[0].second = stored_numbers({3, 6}, 0);  // the tensor "conv"
   std::erase_if(files, [](const auto& file) { return file.first == "e.1"; });
   tests::write_safetensors(folder / "model.safetensors", files);
   const auto spec = every_kind();
@@ -167,7 +167,7 @@ TEST(Stored, NamesWhatIsMissingAndWhatHasAnotherShape) {
             std::vector<std::string>{"extra"});
 }
 
-// A tensor that only a part of is some parameter's cannot be written.
+// An export cannot write a tensor of which the parameters cover only a part.
 TEST(Stored, RefusesToExportAPartOfATensor) {
   ToySpec spec;
   spec.place = [](const std::string&, std::span<const int64_t> shape) {

@@ -1,4 +1,4 @@
-// Work on disk that all ranks do their part of: it may take its time, and nobody waits for one that is gone.
+// Collective file I/O: no time limit on slow disks, and an error on all ranks when one rank exits.
 #include "heddle/checkpoint/sharded.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-// Rank 1's disk answers when rank 0 has waited for it longer than for any collective.
+// Rank 1 finishes its I/O only after rank 0 has waited longer than the timeout of collectives.
 TEST(Together, WaitsForADiskAsLongAsItTakesAndSaysSo) {
   std::mutex mutex;
   std::vector<std::string> lines;

@@ -1,4 +1,4 @@
-// A model of named parameters without layers, whose files may hold them otherwise.
+// A model of named parameters without layers. Its stored tensors may differ from its parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// A safetensors file for a test, in one call.
+// Writes a safetensors file in one call.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace heddle::tests {
 
-// Tensors in the order given. Throws Error{io}.
+// Writes tensors in the order of the list. Throws Error{io}.
 inline void write_safetensors(const std::filesystem::path& file,
                               std::span<const std::pair<std::string, at::Tensor>> tensors) {
   std::vector<checkpoint::TensorToWrite> declared;

@@ -1,4 +1,4 @@
-// Files of machines: every one is read, names its sources, and is found by the name of a device.
+// Machine files: every file parses, names its sources, and is found by its device's name.
 #include "lib/cost/machine.h"
 
 #include <gmock/gmock.h>

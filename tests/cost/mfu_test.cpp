@@ -1,4 +1,4 @@
-// Operations a second, and their share of the peak.
+// TFLOP/s and MFU of a step.
 #include "lib/cost/mfu.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The record of a step of 4096 tokens in half a second.
+// Returns the record of a step with 4096 tokens in 0.5 s.
 TrainingRecord step_with(const ModelFlops& flops) {
   TrainingRecord record;
   record.num_tokens_per_step = 4096;
@@ -73,7 +73,7 @@ TEST(Mfu, MeasuresACpuInAMoment) {
   EXPECT_EQ(peak.source, "measured");
 }
 
-// Threads that keep every core busy take the processor from the products, and change no figure by much.
+// Busy threads on every core change the measured peak by less than a factor of 4.
 TEST(Mfu, IsTheSameOnABusyCpu) {
   const auto measured = [] { return peak_flops({}, c10::DeviceType::CPU, "", at::kFloat).flops; };
   const double quiet = measured();

@@ -1,4 +1,4 @@
-// Times of operators and of collectives, against measurements that are published.
+// Predicted times of operators and collectives against published measurements.
 #include "lib/cost/time/operator_time.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ OperatorCall product(int64_t m, int64_t n, int64_t k, c10::ScalarType dtype = c1
   return call;
 }
 
-// SimuMax's configs/system/a100_pcie.json: shares of 312 TFLOP/s.
+// Measured efficiencies of SimuMax's configs/system/a100_pcie.json, relative to 312 TFLOP/s.
 TEST(OperatorTime, AgreesWithMeasuredProductsOnAnA100) {
   struct Measured {
     int64_t m, n, k;
@@ -71,7 +71,7 @@ std::vector<int> ranks_of(int count, int stride = 1) {
   return out;
 }
 
-// vTrain's trace/a100/AR_GPU8: all-reduces of 8 GPUs.
+// vTrain's trace/a100/AR_GPU8: measured all-reduces on 8 GPUs.
 TEST(CollectiveTime, AgreesWithMeasuredAllReducesOnAnA100) {
   const MachineFile a100 = machine_named("A100", "--device");
   EXPECT_NEAR(seconds_of(mesh::Operation::all_reduce, 1073741824, ranks_of(8), a100), 8.19e-3, 0.3e-3);
@@ -81,7 +81,7 @@ TEST(CollectiveTime, AgreesWithMeasuredAllReducesOnAnA100) {
 TEST(CollectiveTime, IsThatOfTheNetworkWhereNodesAreCrossed) {
   const MachineFile h100 = machine_named("H100", "--device");
   const double within = seconds_of(mesh::Operation::all_gather, 1 << 30, ranks_of(8), h100);
-  // A rank a node has the network of one device; eight ranks a node that of all of theirs.
+  // One rank per node uses one device's network bandwidth; eight ranks per node use all eight.
   const double thin = seconds_of(mesh::Operation::all_gather, 1 << 30, ranks_of(8, 8), h100);
   const double wide = seconds_of(mesh::Operation::all_gather, 1 << 30, ranks_of(64), h100);
   EXPECT_NEAR(thin / within, h100.node_bandwidth / h100.network_bandwidth, 0.5);

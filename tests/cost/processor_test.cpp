@@ -1,4 +1,4 @@
-// What a run says of its processor before the first step.
+// Banner lines about CPU threads and cores.
 #include "lib/cost/processor.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ TEST(Processor, ThreadsThatShareCoresWaitPassively) {
       "  threads 2 on each of 2 ranks, more than the 2 cores: waiting is not passive, as the environment "
       "says; OMP_WAIT_POLICY=passive is faster\n");
   EXPECT_EQ(threads_text(2, 1, 2, nullptr), "");
-  EXPECT_EQ(threads_text(1, 4, 2, nullptr), "");  // they wait for nobody
+  EXPECT_EQ(threads_text(1, 4, 2, nullptr), "");  // a single thread waits for no other
 }
 
 TEST(Processor, ThreadsThatHaveTheirCoresSpinForAShortTime) {

@@ -1,4 +1,4 @@
-// Memory that ranks take, against what a machine has.
+// Host memory that ranks need, compared with the machine's memory.
 #include "lib/cost/rank_size.h"
 
 #include <gmock/gmock.h>

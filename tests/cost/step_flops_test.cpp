@@ -1,4 +1,4 @@
-// The operations of a step against the figures of NeMo AutoModel's own functions.
+// FLOPs of a step compared with NeMo AutoModel's FLOP formulas.
 #include "lib/cost/mfu.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 struct Golden {
   const char* name;
-  const char* keys;  // beside those of the common sizes
+  const char* keys;  // override the keys of the common sizes
   int64_t samples, tokens;
   double flops;
 };
@@ -60,7 +60,7 @@ TEST_P(StepFlops, AreAutoModels) {
   const Golden& golden = GetParam();
   const std::string small =
       std::string(golden.keys).find("hidden_size") == std::string::npos ? kCommonSizes : "";
-  const auto json = nlohmann::json::parse("{" + small + golden.keys + "}");  // the later of two values counts
+  const auto json = nlohmann::json::parse("{" + small + golden.keys + "}");  // last duplicate wins
   const Node type = Node::text(json["model_type"].get<std::string>());
   const Node model = Node::map({{"model_type", type}, {"head_dim", Node::integer(128)}});
   const auto family = engine::read_model(model, tests::built_plugins(), UnknownKeys::passed_over);

@@ -1,4 +1,4 @@
-// The replay of a recorded step, and the times of pipelines.
+// Predicted time of a recorded step and of a pipeline schedule.
 #include "lib/cost/time/step_time.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-// A byte a second of memory, and two a second of the links.
+// A machine with 1 byte/s of memory bandwidth and 2 bytes/s of link bandwidth.
 MachineFile slow_machine() {
   MachineFile machine;
   machine.memory_bandwidth = 1;
@@ -49,14 +49,14 @@ TEST(RankTime, HidesACollectiveBehindTheWorkBetweenItsCallAndItsWait) {
   engine::DryStep step;
   step.groups["dp"] = {0, 1};
   step.computed.calls = {work(0, 3), work(2, 4), work(4, 1)};
-  step.step = {gather(1, 3, 40)};  // 20 bytes of another rank at 2 a second: 10 seconds
+  step.step = {gather(1, 3, 40)};  // 20 bytes from the other rank at 2 bytes/s take 10 s
   const RankTime time = rank_time(step, slow_machine(), /*with_timeline=*/true);
   EXPECT_DOUBLE_EQ(time.seconds, 3 + 10 + 1);
   EXPECT_DOUBLE_EQ(time.by_kind.at("other operators"), 8);
   EXPECT_DOUBLE_EQ(time.waits.at("dp"), 6);
   EXPECT_DOUBLE_EQ(time.traffic.at("dp"), 10);
   EXPECT_EQ(time.timeline.size(), 4U);
-  step.step[0].bytes = 12;  // 3 seconds: all of it is hidden
+  step.step[0].bytes = 12;  // 3 s, all hidden by computation
   EXPECT_DOUBLE_EQ(rank_time(step, slow_machine()).seconds, 8);
 }
 
@@ -76,7 +76,7 @@ TEST(RankTime, RecordsMemoryAtTheEndOfEachOperator) {
   const RankTime time = rank_time(step, slow_machine(), /*with_timeline=*/true);
   ASSERT_EQ(time.memory.size(), 2U);
   EXPECT_EQ(time.memory[0].bytes, 100);
-  EXPECT_EQ(time.memory[1].bytes, 150);  // the maximum between the two operators
+  EXPECT_EQ(time.memory[1].bytes, 150);  // the maximum between the ends of the two operators
   EXPECT_DOUBLE_EQ(time.memory[1].seconds, 4);
 }
 
@@ -84,7 +84,7 @@ TEST(PeakByKind, SumsAllocationsThatAreAliveAtThePeak) {
   engine::DryStep step;
   step.begin = 10;
   step.computed.allocations = {{1000, 0, Allocation::kAlive},  // allocated before the step
-                               {16, 11, 40},                   // result of an all-gather
+                               {16, 11, 40},                   // output of an all-gather
                                {8, 14, 32},                    // kept for the backward pass
                                {4, 15, 16},                    // freed in the forward pass
                                {32, 31, 45},                   // kept until after the schedule
@@ -158,7 +158,7 @@ TEST(StepTime, FollowsTheScheduleOfAPipeline) {
   const ScheduleTable table = {{f(0, 0), f(0, 1), b(0, 0), b(0, 1)}, {f(1, 0), b(1, 0), f(1, 1), b(1, 1)}};
   const std::vector<int> places = {0, 1};
   const StepTime time = step_time(PipelineTimes{pointers, table, places, 3});
-  // 1F1B of 2 microbatches on 2 ranks: 3 units of a forward and a backward.
+  // 1F1B with 2 microbatches on 2 ranks takes 3 times a forward and a backward.
   EXPECT_DOUBLE_EQ(time.seconds, 3 * 9 + 0.5);
   EXPECT_DOUBLE_EQ(time.bubble, 3 * 3);
   EXPECT_EQ(time.limit(), "bubble");

@@ -1,4 +1,4 @@
-// The order of the samples, and their split into ranks and microbatches.
+// Order of samples, and their split into ranks and microbatches.
 #include <gmock/gmock.h>
 
 #include <numeric>
@@ -48,7 +48,7 @@ TEST(SampleOrder, IsTheFilesWithShufflingOff) {
   EXPECT_THAT(places_of(SampleOrder(4, Shuffle::off, 42, 3)), ElementsAre(0, 1, 2, 3));
 }
 
-// Tokens 0, 1, 2, ... in one file or several.
+// Returns rows over the tokens 0, 1, 2, ..., split into files of the given sizes.
 Rows counting(const ScratchDirectory& scratch, std::vector<int> sizes, int64_t length,
               std::optional<int64_t> document_end = {}, int64_t vocabulary = 1 << 16) {
   std::vector<TokenFile> files;
@@ -66,7 +66,7 @@ Rows counting(const ScratchDirectory& scratch, std::vector<int> sizes, int64_t l
   return Rows(std::move(dataset));
 }
 
-// The inputs of a row and its last label.
+// Returns a row's input tokens and its last label.
 std::vector<int64_t> sample_of(const Rows& dataset, int64_t row) {
   const auto length = static_cast<size_t>(dataset.length());
   std::vector<int64_t> tokens(length), labels(length);
@@ -86,7 +86,7 @@ TEST(TokenDataset, CutsSamplesThatShareOneToken) {
 
 TEST(TokenDataset, PutsFilesOneAfterTheOther) {
   ScratchDirectory scratch;
-  const Rows dataset = counting(scratch, {5, 3, 9}, 3);  // 1, 0 and 2 samples
+  const Rows dataset = counting(scratch, {5, 3, 9}, 3);  // the files hold 1, 0 and 2 samples
   EXPECT_EQ(dataset.size(), 3);
   EXPECT_THAT(sample_of(dataset, 1), ElementsAre(8, 9, 10, 11));
 }
@@ -129,7 +129,7 @@ TEST(MatchingFiles, AreReadOnceUnderAnyNameAndEachPatternMatches) {
   EXPECT_THAT(found.lacking, ElementsAre(folder + "none*.bin"));
 }
 
-// The first tokens of the rows that one rank reads in one step; -1 for a row that counts nothing.
+// Returns the first token of each row that one rank reads in a step, or -1 for a row without labels.
 std::vector<int64_t> rows_of(const Rows& dataset, BatchSplit split, int64_t begin, int64_t end) {
   Batches batches(dataset, split, 1 << 16);
   std::vector<int64_t> rows;

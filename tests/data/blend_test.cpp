@@ -1,4 +1,4 @@
-// Megatron's index of samples and blends, against Megatron-Core's own.
+// Megatron's sample index and blends, compared with Megatron-Core.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -70,7 +70,7 @@ TEST(Blend, GivesTheNextSampleToTheSetThatLagsMost) {
   EXPECT_THAT(blend(shares, few, 18), ElementsAre(1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1));
 }
 
-// NAME.bin and NAME.idx of int32 tokens that count up from `first`.
+// Writes NAME.bin and NAME.idx with consecutive int32 tokens that start at `first`.
 void write_megatron(const std::filesystem::path& name, const std::vector<int64_t>& lengths, int32_t first) {
   const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   std::vector<int32_t> tokens(static_cast<size_t>(total)), sizes(lengths.begin(), lengths.end());
@@ -107,7 +107,7 @@ class BlendSetTest : public ::testing::Test {
     facts.vocabulary = 5000;
     return blend_files().make(section_, facts);
   }
-  // The tokens of a sample, and its last label.
+  // Returns a sample's tokens and its last label.
   std::vector<int64_t> row(const IDataset& set, int64_t sample) {
     std::vector<int64_t> tokens(8), labels(8);
     std::vector<int32_t> documents;
@@ -146,7 +146,7 @@ TEST_F(BlendSetTest, BlendsByWeights) {
   EXPECT_THAT(row(*set, 0), ElementsAre(2068, 2069, 2070, 2071, 2072, 2073, 2074, 2075, 2076));
   EXPECT_TRUE(set->sequential());
   EXPECT_EQ(opened("paths: '" + name("*") + "'", 12)->size(), 12);
-  EXPECT_EQ(opened("paths: '" + name("*") + "'", 100)->size(), 18);  // an epoch of each
+  EXPECT_EQ(opened("paths: '" + name("*") + "'", 100)->size(), 18);  // one epoch of each file
 }
 
 TEST_F(BlendSetTest, TakesPathsByPartOrOfAJsonFile) {

@@ -1,4 +1,4 @@
-// Directories of data sets against the library datasets, and what heddle refuses of them.
+// Files and splits found in data set directories, compared with the Hugging Face library datasets.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -25,7 +25,7 @@ void put(const fs::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
 
-// The splits that heddle finds, as the golden file writes them: the number of each file.
+// Returns the splits that heddle finds, in the golden file's form: the index of each file.
 nlohmann::json found_in(const nlohmann::json& tree, const fs::path& directory, const std::string& config) {
   std::map<std::string, size_t> numbers;
   for (size_t k = 0; k < tree["files"].size(); ++k) numbers[tree["files"][k]] = k;
@@ -54,7 +54,7 @@ void materialise(const nlohmann::json& tree, const fs::path& directory) {
 TEST(DatasetLayout, EqualsThatOfTheLibraryDatasetsOrIsRefusedForItsFormat) {
   std::ifstream golden(HEDDLE_SOURCE_DIR "/tests/golden/layouts/trees.jsonl");
   std::string line;
-  ASSERT_TRUE(std::getline(golden, line));  // the version of datasets
+  ASSERT_TRUE(std::getline(golden, line));  // first line: the version of datasets
   int trees = 0, equal = 0, of_format = 0;
   while (std::getline(golden, line)) {
     const nlohmann::json tree = nlohmann::json::parse(line);

@@ -1,4 +1,4 @@
-// Documents of text files: files, lines and JSON lines; what is not UTF-8 or not JSON is named by file and
+// Documents of text files, of lines and of JSON lines. Errors about UTF-8 and JSON name the file and the
 // line.
 #include "lib/data/document_reader.h"
 
@@ -27,7 +27,7 @@ class Documents : public ::testing::Test {
     for (std::string document; reader.next(document);) out.push_back(document);
     return out;
   }
-  // The message without the directory.
+  // Returns the error's text without the directory.
   std::string refusal(const DocumentTexts& files, const DocumentForm& form = {}) const {
     try {
       all_of(files, form);

@@ -1,4 +1,4 @@
-// End tokens of exports: those after which heddle generate ends.
+// End-of-sequence tokens of exported models, at which heddle generate stops.
 #include "lib/data/tokenizer/end_tokens.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ TEST(NoteEndTokens, WritesThemWhereTheFilesNameNone) {
   EXPECT_EQ(files["config.json"], "{\n  \"eos_token_id\": 7\n}\n");
   NoteFiles trained = with_tokenizer("<end>");
   trained["generation_config.json"] = R"({"top_p": 0.5, "eos_token_id": null})";
-  note_end_tokens(trained, trained, 2);  // the end token that the data was made with
+  note_end_tokens(trained, trained, 2);  // end token of the data set
   EXPECT_EQ(trained["config.json"], "{\n  \"eos_token_id\": 2\n}\n");
   EXPECT_EQ(trained["generation_config.json"], "{\n  \"top_p\": 0.5,\n  \"eos_token_id\": 2\n}\n");
 }
@@ -61,7 +61,7 @@ TEST(NoteEndTokens, LeavesFilesThatNameThemAsTheyAre) {
   EXPECT_EQ(files, before);
 }
 
-// Id 1 is the same token in both vocabularies, id 2 is not.
+// Id 1 is the same token in both vocabularies, id 2 differs.
 TEST(NoteEndTokens, FollowsTheTokenizerOfTheData) {
   NoteFiles own = with_tokenizer("</s>");
   own["config.json"] = R"({"eos_token_id": [1, 2]})";
@@ -75,7 +75,7 @@ TEST(NoteEndTokens, FollowsTheTokenizerOfTheData) {
   EXPECT_THAT(stop_tokens(trained), ElementsAre(1, 2));
 }
 
-// The vocabulary is the same, and the data end with another token than the model's tokenizer names.
+// The tokenizers share one vocabulary, but the data's end token differs from the tokenizer's.
 TEST(NoteEndTokens, AddsAnotherEndTokenOfTheData) {
   NoteFiles files = with_tokenizer("</s>");
   files["config.json"] = R"({"eos_token_id": 1})";

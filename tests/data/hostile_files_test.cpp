@@ -1,4 +1,4 @@
-// Files that would end a trusting program: a million brackets, sizes beyond any machine.
+// Malicious files: a million nested brackets, sizes beyond any memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

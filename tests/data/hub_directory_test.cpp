@@ -1,4 +1,4 @@
-// Names of the hub on this machine.
+// Hugging Face Hub names resolved to directories on this machine.
 #include "lib/data/hub_directory.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The section dataloader as AutoModel's recipes write it.
+// The section `dataloader` as AutoModel's recipes write it.
 #include <gmock/gmock.h>
 
 #include "lib/run/recipe/recipe.h"

@@ -1,4 +1,4 @@
-// The packers of the recipes, and rows of samples of unequal length.
+// Sequence packing, and rows of samples with unequal lengths.
 #include "lib/data/packing.h"
 
 #include <gmock/gmock.h>
@@ -38,10 +38,10 @@ TEST(Packing, ThdTakesTheNextUntilOneDoesNotFit) {
 }
 
 TEST(Packing, NeatFillsTheEmptiestWithTheLongest) {
-  // 7, then 6 and 5 in packs of their own; 3 to the 5, 2 to the 6.
+  // 7, 6 and 5 open one pack each. 3 joins 5, then 2 joins 6.
   EXPECT_EQ(packs_of({3, 7, 5, 2, 6}, {Packer::neat, 10, {}}), (Lists{{1}, {4, 3}, {2, 0}}));
   EXPECT_EQ(packs_of({3, 7, 5, 2, 6}, {Packer::neat, 10, 2}), (Lists{{1}, {4, 3}}));
-  // 4 would fit the fuller pack, and the emptiest alone is asked; equal lengths keep their order.
+  // 4 would fit into the fuller pack, but only the emptiest pack is tried. Equal lengths keep their order.
   EXPECT_EQ(packs_of({5, 5, 5, 11}, {Packer::neat, 10, {}}), (Lists{{0, 1}, {2}}));
 }
 
@@ -68,7 +68,7 @@ TEST(Packing, HoldsEverySampleThatFitsOnce) {
   }
 }
 
-// Tokens 0, 1, 2, ... in files, with their samples' lengths.
+// Consecutive tokens 0, 1, 2, ... in files, split into samples of the given lengths.
 class Samples : public ::testing::Test {
  protected:
   Rows dataset(const Lists& lengths, const PackRules& rules, int64_t row = 0, std::optional<int64_t> end = {},
@@ -127,7 +127,7 @@ TEST_F(Samples, HaveLengthsInAFileThatIsNotEmpty) {
 TEST_F(Samples, ArePackedWithTheirOwnLabels) {
   const Rows packed = dataset({{4, 3}, {5}}, {Packer::thd, 6, {}});
   EXPECT_EQ(packed.size(), 2);
-  const Batch batch = first_batch(packed, 3);  // the third row has no sample
+  const Batch batch = first_batch(packed, 3);  // the third row is empty
   constexpr int64_t kNone = Batch::kIgnore;
   EXPECT_THAT(elements(batch.tokens), ElementsAre(0, 1, 2, 4, 5, 0, 7, 8, 9, 10, 0, 0, 0, 0, 0, 0, 0, 0));
   EXPECT_THAT(elements(batch.labels), ElementsAre(1, 2, 3, 5, 6, kNone, 8, 9, 10, 11, kNone, kNone, kNone,
@@ -169,10 +169,10 @@ TEST_F(Samples, AreCheckedAgainstTheVocabularyWhereRowsHaveThem) {
     return tests::thrown_by([&] { check_tokens(std::vector<const Rows*>{&packed}, vocabulary, ""); });
   };
   const PackRules six{Packer::neat, 6, {}};
-  EXPECT_EQ(refusal({{4, 3, 9}}, six, 7), "");  // the tokens from 7 on are of a sample too long
+  EXPECT_EQ(refusal({{4, 3, 9}}, six, 7), "");  // tokens from 7 on belong to a sample that is too long
   EXPECT_THAT(refusal({{4, 3, 9}}, six, 6), HasSubstr("token 6 is 6; the model's vocabulary has 6 tokens"));
   EXPECT_THAT(refusal({{4, 9}, {3}}, six, 7), HasSubstr("part1.bin: token 0 is 13;"));
-  EXPECT_EQ(refusal({{4, 3}}, {Packer::thd, 3, 1}, 4), "");  // the second pack is one too many
+  EXPECT_EQ(refusal({{4, 3}}, {Packer::thd, 3, 1}, 4), "");  // max_packs is 1, so the second pack is dropped
   EXPECT_THAT(refusal({{4, 3}}, {Packer::thd, 3, 2}, 4), HasSubstr("token 4 is 4;"));
 }
 

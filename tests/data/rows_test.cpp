@@ -1,4 +1,4 @@
-// Rows of any data set: packed, alone, and as long as the longest of their microbatch.
+// Rows of data sets: packed, of fixed length, or padded to the longest sample of their microbatch.
 #include "lib/data/rows.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kNoLabel = Batch::kIgnore;
 
-// Sample i has the tokens 10 i, 10 i + 1, ..., and begins a document at its third token where `documents`.
+// Sample i holds the tokens 10 i, 10 i + 1, ... If `documents`, its third token begins a document.
 class CountingSamples : public IDataset {
  public:
   explicit CountingSamples(std::vector<int64_t> lengths, int64_t row_length = 0, bool documents = false)
@@ -72,7 +72,7 @@ TEST(RaggedRows, AreAsLongAsTheLongestOfTheirMicrobatch) {
               ElementsAre(1, kNoLabel, kNoLabel, kNoLabel, 11, 12, 13, kNoLabel));
   EXPECT_THAT(numbers_of(batches[0].padding), ElementsAre(0, 0, 1, 1, 0, 0, 0, 0));
   EXPECT_EQ(batches[1].tokens.sizes(), (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ(batches[2].tokens.sizes(), (std::vector<int64_t>{2, 1}));  // the second row has no sample
+  EXPECT_EQ(batches[2].tokens.sizes(), (std::vector<int64_t>{2, 1}));  // the second row is empty
   EXPECT_THAT(numbers_of(batches[2].padding), ElementsAre(0, 1));
   for (const Batch& batch : batches) {
     EXPECT_FALSE(batch.documents.defined());
@@ -90,7 +90,7 @@ TEST(RaggedRows, AreRoundedUp) {
   EXPECT_EQ(rows.length(), 8);
 }
 
-// A microbatch is as long as its own rank needs; a rank whose rows have no sample takes part with one token.
+// Each rank pads a microbatch to its own longest row. A rank with only empty rows computes one token per row.
 TEST(RaggedRows, DifferBetweenRanks) {
   const Rows rows = rows_of({2, 4, 1});
   std::vector<int64_t> lengths;
@@ -99,7 +99,7 @@ TEST(RaggedRows, DifferBetweenRanks) {
   EXPECT_THAT(lengths, ElementsAre(2, 1, 4, 1));
 }
 
-// What all ranks compute, free rows too.
+// The count covers the tokens that all ranks compute, including padding and empty rows.
 TEST(Rows, CountComputedTokens) {
   const auto computed = [](const Rows& rows, int64_t local_batch, int64_t ranks) {
     const SampleOrder order(rows.size(), Shuffle::off, 0, 0);
@@ -111,7 +111,7 @@ TEST(Rows, CountComputedTokens) {
   EXPECT_EQ(computed(rows_of({2, 3, 4}, {Packer::thd, 6, {}}), 2, 2), 4 * 6);  // two packs
 }
 
-// The second step uses the memory of the first, which had longer rows.
+// The second step reuses the buffers of the first step, whose rows were longer.
 TEST(RaggedRows, AreReadAgainIntoTheSameMemory) {
   const Rows rows = rows_of({4, 1, 3, 3});
   Batches batches(rows, {2, 1, 0}, 1000);
@@ -135,7 +135,7 @@ TEST(PackedRows, AreOfAnySetWithItsDocuments) {
   EXPECT_EQ(rows.text_of(0), 5);
 }
 
-// A set that says that its longest sample is shorter than one that it has.
+// A data set whose longest() is smaller than its longest sample.
 class LyingSamples : public CountingSamples {
  public:
   using CountingSamples::CountingSamples;
@@ -183,7 +183,7 @@ TEST(Rows, RefuseLabelsOutsideTheVocabulary) {
       HasSubstr("error[input] dataset: sample 1 has the label 1000; a label is one of the 1000 tokens"));
 }
 
-// Says that it does not know, and that it has looked.
+// A data set whose verify() returns false (unknown) and records in the notes that it ran.
 class UnsureSamples : public CountingSamples {
  public:
   using CountingSamples::CountingSamples;

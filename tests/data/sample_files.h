@@ -1,4 +1,4 @@
-// Files of prepared samples, for tests.
+// Writes files of prepared samples.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct TestSample {
   std::vector<TokenRun> runs;
 };
 
-// As the preparation writes it: without checksums.
+// Writes a file without checksums, as the preparation script does.
 inline void write_unsealed(const std::filesystem::path& file, const std::vector<TestSample>& samples,
                            uint32_t flags = 0, const std::string& description = "{\"name\": \"mine\"}") {
   std::string bytes(sizeof(SampleHeader), '\0');

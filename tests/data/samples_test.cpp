@@ -1,4 +1,4 @@
-// Files of prepared samples: labels, damage of every kind, fill.
+// Files of prepared samples: labels, every kind of damage, padding.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -60,7 +60,7 @@ TEST_F(PreparedSamples, HaveTheNextTokenAsLabelWhereItLiesInARun) {
   const ReadSample first = read_of(*set, 0);
   EXPECT_THAT(first.tokens, ElementsAre(10, 11, 12, 13));
   EXPECT_THAT(first.labels, ElementsAre(kNone, 12, kNone, 14));
-  const ReadSample second = read_of(*set, 1);  // token 0 has no token before it
+  const ReadSample second = read_of(*set, 1);  // token 0 has no predecessor
   EXPECT_THAT(second.tokens, ElementsAre(20));
   EXPECT_THAT(second.labels, ElementsAre(21));
   EXPECT_TRUE(set->labels_follow());
@@ -93,10 +93,10 @@ TEST_F(PreparedSamples, TakeTheLengthOfTheirSetInAPack) {
   EXPECT_EQ(set->length(0), 7);
   EXPECT_THAT(read_of(*set, 0).tokens, ElementsAre(10, 11, 12, 13, 9, 9, 9));
   EXPECT_THAT(read_of(*set, 0).labels, ElementsAre(kNone, 12, kNone, 14, kNone, kNone, kNone));
-  EXPECT_EQ(Rows(opened(0, 16, description), {Packer::thd, 16, {}}).size(), 2);  // 7 + 7, 7
+  EXPECT_EQ(Rows(opened(0, 16, description), {Packer::thd, 16, {}}).size(), 2);  // packs of 14 and 7 tokens
 }
 
-// The vocabulary of the file is 100: what counts is the largest token of a sample, 30.
+// The file's vocabulary is 100, but the check uses the largest token of the samples, which is 30.
 TEST_F(PreparedSamples, AreRefusedOnlyForATokenBeyondTheVocabulary) {
   write_samples(file_, kSamples);
   const auto refusal = [&](int64_t vocabulary, DataNotes& notes) {
@@ -111,7 +111,7 @@ TEST_F(PreparedSamples, AreRefusedOnlyForATokenBeyondTheVocabulary) {
   EXPECT_EQ(refusal(30, again), "error[input] " + file_.string() +
                                     ": sample 3 has the token 30, but the model's vocabulary size is 30\n"
                                     "  hint: tokenize the texts with the model's own tokenizer");
-  EXPECT_THAT(refusal(14, notes), HasSubstr("sample 1 has the token 14"));  // which is a label alone
+  EXPECT_THAT(refusal(14, notes), HasSubstr("sample 1 has the token 14"));  // token 14 occurs only as a label
 }
 
 TEST_F(PreparedSamples, NameTheEmbeddingWhenTheModelsOwnTokenizerIsLarger) {
@@ -131,7 +131,7 @@ TEST_F(PreparedSamples, AreFilledWithATokenOfTheModel) {
   EXPECT_THAT(read_of(*open_samples(file_, {}, 0, 9), 0).tokens, ElementsAre(0));
 }
 
-// A byte that is changed is an error, or a token: verify() finds that one.
+// Every changed byte causes an error or changes a token, which verify() detects.
 TEST_F(PreparedSamples, AreRefusedWithAnyByteChanged) {
   opened();
   const std::string whole = bytes();
@@ -182,7 +182,7 @@ TEST_F(PreparedSamples, AreRefusedWhenEmpty) {
   EXPECT_THAT(tests::thrown_by([&] { open_samples(file_, {}, 0); }), HasSubstr("has no samples"));
 }
 
-// torch.randperm(22, generator=torch.Generator().manual_seed(0))
+// Expected: torch.randperm(22, generator=torch.Generator().manual_seed(0))
 TEST(SampleOrder, MayBeThatOfPyTorchsSampler) {
   EXPECT_THAT(torch_permutation(22, 0),
               ElementsAre(10, 4, 15, 3, 11, 5, 9, 20, 19, 13, 2, 0, 18, 16, 7, 8, 6, 14, 17, 1, 12, 21));
@@ -191,7 +191,7 @@ TEST(SampleOrder, MayBeThatOfPyTorchsSampler) {
   EXPECT_EQ(order[0], 10);
   EXPECT_EQ(order[21], 21);
   for (int64_t place = 0; place < 22; ++place)
-    EXPECT_EQ(later[place], same[place]);  // of the seed and the epoch
+    EXPECT_EQ(later[place], same[place]);  // seed + epoch seeds the permutation
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The files of data sets of texts, and the key of their samples.
+// Files of text data sets, and the column that holds the text.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -26,7 +26,7 @@ class TextFilesTest : public ::testing::Test {
     std::ofstream(directory_ / name) << text;
   }
 
-  // "train: a b; test: c", names within the directory.
+  // Returns the files of each split as "train: a b; test: c", relative to the directory.
   std::string found(const std::string& split, const std::string& config = "", const std::string& name = "") {
     const Node place = Node::text((directory_ / name).string(), {"run.yaml", 3, 1}, "dataset.path");
     std::string out;

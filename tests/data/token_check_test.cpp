@@ -1,4 +1,4 @@
-// Tokens outside the vocabulary are found before the first step, once for each state of a file.
+// Tokens outside the vocabulary are found before the first step. Unchanged files are not read again.
 #include "lib/data/tokens/token_check.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ std::shared_ptr<TokenDataset> one_file_dataset(const std::filesystem::path& file
   return std::make_shared<TokenDataset>(std::move(files), length);
 }
 
-// The message of check_tokens; "" where every token is one of the vocabulary.
+// Returns the error of check_tokens, or "" if every token is in the vocabulary.
 std::string check_refusal(const std::shared_ptr<TokenDataset>& dataset, int64_t vocabulary,
                           const std::filesystem::path& notes = "") {
   dataset->expect(vocabulary);
@@ -64,7 +64,7 @@ TEST(TokenCheck, RefusesAnEndOfDocumentsOutsideTheVocabularyOrTheData) {
                              ", so no document would end" + hint);
 }
 
-// More than one block, and one bad token at each of several places.
+// Places one bad token at several positions of a file that is longer than one block of the check.
 template <class T>
 void find_each(TokenType type, T bad) {
   ScratchDirectory scratch;
@@ -122,7 +122,7 @@ TEST(TokenCheck, RemembersAFileUntilItChanges) {
   write_bare<uint16_t>(file, {0, 1, 2, 3, 4});
   const auto changed = std::filesystem::last_write_time(file);
   EXPECT_EQ(check_refusal(one_file_dataset(file, 2, TokenType::uint16), 100, notes), "");
-  // A change that leaves size and time as they were is not seen: so the file was not read again.
+  // The changed file keeps its size and modification time, so the check must use the cached result.
   write_bare<uint16_t>(file, {0, 1, 200, 3, 4});
   std::filesystem::last_write_time(file, changed);
   EXPECT_EQ(check_refusal(one_file_dataset(file, 2, TokenType::uint16), 100, notes), "");
@@ -136,7 +136,7 @@ TEST(TokenCheck, RemembersAFileUntilItChanges) {
               HasSubstr("token 2 is 200"));
 }
 
-// Every value of the type is in the vocabulary, so there is nothing to read and to remember.
+// The vocabulary covers every value of the type, so the check neither reads the file nor caches a result.
 TEST(TokenCheck, ReadsNoFileWhoseTypeFits) {
   ScratchDirectory scratch;
   write_bare<uint16_t>(scratch / "a.bin", {0, 1, 65535});

@@ -1,4 +1,4 @@
-// Token files: each format is read, and each broken header has its message.
+// Token files of each format, and the error of each broken header.
 #include <gmock/gmock.h>
 
 #include "heddle/base/error.h"
@@ -21,7 +21,7 @@ Tokens all_of(const TokenFile& file) {
   return out;
 }
 
-// The message of the Error{input} that opening the file throws; "" when it opens.
+// Returns the text of the Error{input} that opening the file throws, or "" if it opens.
 std::string file_refusal(const std::filesystem::path& file, std::optional<TokenType> bare = std::nullopt) {
   try {
     TokenFile opened(file, bare);
@@ -56,7 +56,7 @@ TEST(TokenFile, ReadsBareIntegersOfTheTypeGiven) {
   EXPECT_THAT(all_of(TokenFile(scratch / "bare.bin", TokenType::uint16)), ElementsAre(1, 2, 3));
 }
 
-// Two sequences, of 3 and 2 tokens of int32.
+// Writes two sequences of 3 and 2 int32 tokens.
 void write_megatron(const std::filesystem::path& stem, int64_t second_place, uint64_t version = 1) {
   std::ofstream bin(stem.string() + ".bin", std::ios::binary);
   append_values<int32_t>(bin, {10, 11, 12, 20, 21});

@@ -1,4 +1,4 @@
-// Token files and a directory that goes away, for tests.
+// Token files and a temporary directory for tests.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-// A directory of its own, removed at the end.
+// Temporary directory, removed in the destructor.
 class ScratchDirectory {
  public:
   ScratchDirectory() {
@@ -32,7 +32,7 @@ void append_values(std::ofstream& out, const std::vector<T>& values) {
             static_cast<std::streamsize>(values.size() * sizeof(T)));
 }
 
-// A header of 256 int32 that begins with `words`, then the tokens.
+// Writes a header of 256 int32 that begins with `words`, then the tokens.
 template <class T>
 void write_token_file(const std::filesystem::path& file, std::vector<int32_t> words,
                       const std::vector<T>& tokens) {

@@ -1,4 +1,4 @@
-// Digests of tokens, the file beside a token file, and the first samples alone.
+// Digests of tokens, the note beside a token file, and limits on the number of samples.
 #include "lib/data/tokens/token_note.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ TokenFile bare_file(const std::filesystem::path& file) {
 
 TEST(TokenDigest, IsOfTheTokensAndNotOfTheFile) {
   const ScratchDirectory scratch;
-  std::vector<uint16_t> tokens(5'000'000);  // more than is read whole
+  std::vector<uint16_t> tokens(5'000'000);  // larger than the limit up to which a file is hashed whole
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i * 7919 >> 3);
   const std::string digest = bare_file(write_tokens(scratch / "a.bin", tokens)).digest();
   EXPECT_EQ(bare_file(write_tokens(scratch / "b.bin", tokens)).digest(), digest);
@@ -64,7 +64,7 @@ TEST_F(LimitedData, HasTheFirstRowsOfItsFiles) {
     return tests::thrown_by([&] { check_tokens(std::vector<const Rows*>{&data}, 50, ""); });
   };
   EXPECT_THAT(refusal({}), HasSubstr("part1.bin: token 5 is 99;"));
-  EXPECT_EQ(refusal(3), "");  // the bad tokens are of the sample left out
+  EXPECT_EQ(refusal(3), "");  // the bad tokens belong to a discarded sample
   const Rows data = open(3);
   std::vector<int64_t> tokens(4), labels(4);
   std::vector<int32_t> documents;
@@ -97,12 +97,12 @@ TEST(TokenNoteFile, IsReadForItsTokensAloneAndNeverTakenFromSomebody) {
   EXPECT_TRUE(std::filesystem::exists(note_beside(file)));
 }
 
-// Token files in a directory, with and without a note.
+// Token files in a directory, some with a note.
 class NotedFiles : public ::testing::Test {
  protected:
   NotedFiles() {
     noted("a.bin", {"words", "01", "c1", 300, 2, ""});
-    noted("b.bin", {"words2", "02", "c1", 300, 2, ""});  // the same content
+    noted("b.bin", {"words2", "02", "c1", 300, 2, ""});  // same content as a.bin
     noted("c.bin", {"others", "03", "c3", 300, 2, ""});
     write_tokens(scratch_ / "plain.bin", {1, 2, 3, 4, 5, 6});
     write_token_file<uint16_t>(scratch_ / "bytes.bin", {20240520, 1, 6, 0, kBytesMark}, {1, 2, 3, 4, 5, 6});

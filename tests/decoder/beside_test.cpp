@@ -1,5 +1,5 @@
-// Mixers beside each other equal the sum of layers with one, and the multipliers and gates of Mamba-2 equal
-// other weights and plain operators.
+// Layers with several mixers in parallel equal the sum of layers with one mixer. Multipliers and gates of
+// Mamba-2 equal scaled weights and plain operators.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ Units beside_units(const decoder::Model& model, at::ScalarType dtype = at::kDoub
   return decoder::make_spec({.model = model})->make_units(at::TensorOptions(dtype));
 }
 
-// The units' layer of hidden states, with these values of its parameters; the gradient of each.
+// Output of one layer for given hidden states, and the gradients of its input and its parameters.
 struct LayerResult {
   at::Tensor y, x;
   std::map<std::string, at::Tensor> gradients;
@@ -83,7 +83,7 @@ void expect_equal_to(const at::Tensor& got, const at::Tensor& want, const std::s
   EXPECT_LE((got - want).abs().max().item<double>(), 1e-11 * (1 + want.abs().max().item<double>())) << what;
 }
 
-// x + attention + mamba is (x + attention) + (x + mamba) - x, and shared parameters have both gradients.
+// x + attention + mamba equals (x + attention) + (x + mamba) - x. Gradients of shared parameters add up.
 TEST(Beside, AddsWhatEachMixerAlone) {
   const Units both = beside_units(one_layer(two_mixers(small_mamba())));
   const Units first = beside_units(one_layer({small_attention(), Absent()}));
@@ -101,7 +101,7 @@ TEST(Beside, AddsWhatEachMixerAlone) {
   }
 }
 
-// Without biases a factor of a product's input or output is one of its weight.
+// Without biases, scaling the input or output of a product equals scaling its weight.
 TEST(Beside, MultipliersOfMambaAreThoseOfWeights) {
   for (const Mamba::Gate gate :
        {Mamba::Gate::before_norm, Mamba::Gate::after_norm, Mamba::Gate::without_norm}) {

@@ -1,4 +1,4 @@
-// Residuals of blocks: they go from unit to unit, and what cannot be is refused.
+// Block residuals: block inputs are passed from unit to unit, and unsupported models are refused.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ decoder::Model block_model(int64_t layers, int64_t size) {
   return model;
 }
 
-// What comes to the first layer of a block is the same tensor for all units behind it.
+// All later units receive the input of a block's first layer as the same tensor.
 TEST(BlockResiduals, GoToAllLaterUnits) {
   const Units units = decoder::make_spec({.model = block_model(3, 2)})->make_units(at::kFloat);
   Batch batch;
@@ -43,7 +43,7 @@ TEST(BlockResiduals, GoToAllLaterUnits) {
   EXPECT_EQ(units[4]->forward(flow, batch).size(), 1u);
 }
 
-// The first sum has nothing to add.
+// The first layer has no earlier block to mix in, so its mixing parameters stay frozen.
 TEST(BlockResiduals, TrainWhereTheyMix) {
   const Units units = decoder::make_spec({.model = block_model(2, 2)})->make_units(at::kMeta);
   std::vector<std::string> still;

@@ -1,5 +1,5 @@
-// Attention over a window and compressed entries equals plain operators, with every gradient, also of packed
-// documents and of tokens one by one.
+// Attention over a window and compressed entries equals plain operators in value and gradients, also for
+// packed documents and in token-by-token generation.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -63,12 +63,12 @@ Values values_of_layer(const Units& units) {
   return out;
 }
 
-// One document by plain operators.
+// Plain-operator reference for one document.
 class PlainCompressed {
  public:
   PlainCompressed(const CompressedAttention& form, const Values& values) : form_(form), values_(values) {}
 
-  // x [tokens, width] before the layer's norm.
+  // x: [tokens, width], before the layer's norm.
   at::Tensor layer(const at::Tensor& x) const {
     const at::Tensor in = normal(x, values_.at("model.layers.0.input_layernorm.weight"));
     return x + attention(in);
@@ -82,7 +82,7 @@ class PlainCompressed {
   at::Tensor normal(const at::Tensor& x, const at::Tensor& weight) const {
     return x * (x.square().mean(-1, true) + form_.eps).rsqrt() * weight;
   }
-  // x [rows, any, dim], the last numbers of which are turned by the angles of `positions`.
+  // Rotates the last columns of x [rows, any, dim] by the angles of `positions`.
   at::Tensor turned(const at::Tensor& x, const at::Tensor& positions, double sign = 1) const {
     const int64_t rotary = form_.rotary, dim = x.size(-1);
     const at::Tensor powers = at::arange(0, rotary, 2, at::kDouble) / static_cast<double>(rotary);
@@ -94,7 +94,7 @@ class PlainCompressed {
         {x.narrow(-1, 0, dim - rotary), at::stack({a * cos - b * sin, b * cos + a * sin}, -1).flatten(-2)},
         -1);
   }
-  // Rotated entries [entries, dim] of the compressor at `prefix`.
+  // Returns the rotated entries [entries, dim] of the compressor at `prefix`.
   at::Tensor entries(const at::Tensor& x, const std::string& prefix, int64_t dim) const {
     const at::Tensor kv = product(x, prefix + "kv_proj"), gate = product(x, prefix + "gate_proj");
     const at::Tensor bias = of(prefix + "position_bias");
@@ -113,7 +113,7 @@ class PlainCompressed {
     const at::Tensor positions = at::arange(all.size(0), at::kDouble) * form_.rate;
     return turned(all.unsqueeze(1), positions).squeeze(1);
   }
-  // bool [tokens, entries]: what a token does not see.
+  // Returns a mask [tokens, entries] that is true where a token must not see an entry.
   at::Tensor hidden_entries(const at::Tensor& x, const at::Tensor& of_queries, int64_t count) const {
     const at::Tensor complete = (at::arange(x.size(0)) + 1).div(form_.rate, "floor").unsqueeze(1);
     const at::Tensor later = at::arange(count).unsqueeze(0).ge(complete);
@@ -166,12 +166,12 @@ class PlainCompressed {
 class Compressed : public ::testing::TestWithParam<CompressedForm> {};
 
 void expect_near_plain(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
-  // The angles of the rotation are fp32.
+  // RoPE angles are float32.
   const double scale = std::max(1.0, want.abs().max().item<double>());
   EXPECT_LE((got - want).abs().max().item<double>(), 2e-6 * scale) << what;
 }
 
-// lengths: of the documents of two rows of 11 tokens.
+// lengths: document lengths in two rows of 11 tokens.
 void expect_plain(const CompressedAttention& form, const std::vector<int64_t>& lengths) {
   Units units = compressed_units(form);
   const Values values = values_of_layer(units);
@@ -209,7 +209,7 @@ TEST_P(Compressed, EqualsPlainOperators) {
   expect_plain(GetParam().form, {11, 11});
 }
 
-// Documents of one token, of less than an entry, and of several.
+// Documents of one token, shorter than one compressed entry, and of several entries.
 TEST_P(Compressed, BeginsAgainWithEachDocument) {
   expect_plain(GetParam().form, {1, 8, 2, 5, 6});
   expect_plain(GetParam().form, std::vector<int64_t>(22, 1));
@@ -221,7 +221,7 @@ TEST_P(Compressed, GivesTheSameTokensOneByOne) {
   expect_same_tokens(whole, kept, 12, 16);
 }
 
-// Norms give other dtypes than products there. Where an indexer chooses, other entries may be chosen.
+// Norms and products differ in dtype under autocast. An indexer may select other entries: loose tolerance.
 TEST_P(Compressed, ComputesUnderAutocast) {
   Units wide = compressed_units(GetParam().form, at::kFloat),
         narrow = compressed_units(GetParam().form, at::kFloat);

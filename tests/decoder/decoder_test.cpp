@@ -1,4 +1,4 @@
-// Each form of a decoder equals plain operators, with the gradient of every parameter.
+// Every decoder form equals plain operators in value and in the gradient of every parameter.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace heddle::tests {
 namespace {
 
-// Values that tell apart what norms and biases do.
+// Returns parameter values for which norms and biases have distinct effects.
 Parameters values_of(Units& units) {
   Parameters out;
   for (const auto& unit : units)
@@ -43,7 +43,7 @@ class DecoderForms : public ::testing::TestWithParam<Form> {
   Batch batch;
 };
 
-// The angles of the rotation are fp32.
+// RoPE angles are float32.
 constexpr double kTolerance = 2e-6;
 
 void expect_near_to(const at::Tensor& got, const at::Tensor& want, const std::string& what) {

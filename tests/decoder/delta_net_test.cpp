@@ -1,4 +1,4 @@
-// A gated delta net as a module: gates, state, operations, refusals.
+// Gated DeltaNet as a module: gates, state, FLOPs, refusals.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace heddle::tests {
 namespace {
 
-// A delta net, then attention with a gate.
+// One Gated DeltaNet layer, then one layer of gated attention.
 decoder::Model delta_model() {
   decoder::Attention attention;
   attention.heads = 2, attention.kv_heads = 1, attention.head_dim = 6;
@@ -44,7 +44,7 @@ TEST(DeltaNet, CountsItsOperations) {
   EXPECT_EQ(decoder::make_spec({.model = model})->flops_per_token(20), 6 * (mixer + 3 * 12 * 10 + 12 * 13));
 }
 
-// Which a parallelizer knows.
+// A parallelizer finds the token-mixing core and does not refuse the module around it.
 TEST(DeltaNet, MixesTokensInItsCoreAlone) {
   const Units units = decoder::make_spec({.model = delta_model()})->make_units(at::kMeta);
   std::string said;

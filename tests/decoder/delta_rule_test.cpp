@@ -1,4 +1,4 @@
-// Limits of the gated delta rule, and its state from stretch to stretch.
+// Extreme gates of the gated delta rule, and its state across chunks of a sequence.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ const Rule<DeltaInputs, DeltaHeads> kDeltaRule = {
     },
     5};
 
-// Gates that forget all but at once, and that keep all.
+// Gates that forget the whole state at once, and gates that keep all of it.
 TEST(DeltaRuleLimits, AreFinite) {
   for (const auto& [open, channels] : {std::pair{-60.0, false}, {60.0, false}, {-60.0, true}, {60.0, true}}) {
     const DeltaShape shape{"long", 1, 130, {1, 2, 4, 3, channels}};
@@ -56,7 +56,7 @@ TEST(DeltaRuleLimits, AreFinite) {
   }
 }
 
-// Gates that forget nearly all leave gradients far below those of other inputs.
+// Gates that forget almost everything give gradients far smaller than those of the other inputs.
 void expect_exact_gradients(bool channels) {
   at::manual_seed(11);
   const DeltaShape shape{"forgets", 1, 70, {1, 1, 8, 8, channels}};

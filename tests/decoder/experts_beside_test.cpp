@@ -1,5 +1,5 @@
-// Experts beside an MLP equal plain operators with every gradient; keys that layers share, and inputs of
-// layers, go from unit to unit; what cannot be is refused.
+// Experts in parallel with an MLP equal plain operators in value and gradients. Keys shared by layers and
+// per-layer inputs are passed from unit to unit. Unsupported models are refused.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ at::Tensor rms(const at::Tensor& x, const at::Tensor& weight) {
   return x * (x.square().mean(-1, true) + 1e-6).rsqrt() * weight;
 }
 
-// Every expert computes every token; the weights of those that are not chosen are 0.
+// Dense reference: every expert computes every token, and the routing weight of unselected experts is 0.
 at::Tensor of_experts(const Parameters& all, const std::string& at, const at::Tensor& x) {
   const at::Tensor normal = rms(x, all.at(at + "gate.scale")) / std::sqrt(static_cast<double>(kWidth));
   const at::Tensor scores = at::softmax(at::matmul(normal, all.at(at + "gate.weight").t()), -1);
@@ -116,7 +116,7 @@ decoder::Model sharing_model(int64_t source) {
   return model;
 }
 
-// Inputs of the layers that follow, and keys and values until the last layer that sees them.
+// Units pass on the inputs of later layers, and keys and values up to the last layer that uses them.
 TEST(CarriedTensors, GoToTheLayersThatNeedThem) {
   const Units units = decoder::make_spec({.model = sharing_model(0)})->make_units(at::kFloat);
   Batch batch;
@@ -135,14 +135,14 @@ TEST(CarriedTensors, GoToTheLayersThatNeedThem) {
   const Tensors given = flow;
   flow = units[3]->forward(given, batch);
   EXPECT_EQ(flow.size(), 2u);
-  // Other values give other numbers.
+  // Checks that the layer reads the values: other values change the output.
   Tensors other = given;
   other[3] = at::randn_like(given[3]);
   EXPECT_FALSE(at::equal(units[3]->forward(other, batch)[0], flow[0]));
   EXPECT_EQ(units[4]->forward(flow, batch).size(), 1u);
 }
 
-// Two documents of a row, and each in a row of its own.
+// A packed row of two documents equals two rows of one document.
 TEST(CarriedTensors, KeepDocumentsApart) {
   for (const Form& form : decoder_forms()) {
     if (form.name != "gemma4" && form.name != "muse") continue;

@@ -1,4 +1,4 @@
-// Rules of files, plans, operations and mixers of a description.
+// Mapping of decoder parameters to stored tensors, tensor-parallel plans, FLOPs and custom mixers.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -73,7 +73,7 @@ TEST(DecoderFiles, TransposeAndRenameWholeSegments) {
   EXPECT_EQ(files.in_files("model.layers_of.mlp.up_projs"), "model.layers_of.mlp.up_projs");
 }
 
-// A run of rows of each part for each group.
+// The stored tensor interleaves rows of q and k by group.
 TEST(DecoderFiles, JoinRunsInTurn) {
   decoder::Files files;
   files.in_turn("self_attn.all", {"self_attn.q_proj", "self_attn.k_proj"}, 2);
@@ -91,7 +91,7 @@ TEST(DecoderFiles, JoinRunsInTurn) {
   EXPECT_EQ(stored::fault(q, std::vector<int64_t>{12, 6}), "");
 }
 
-// Gate and up of all experts in one tensor, as memory has them.
+// One stored tensor holds gate and up of all experts in the layout of the parameter.
 TEST(DecoderFiles, StackExpertsAsTheyLie) {
   decoder::ExpertFiles experts;
   experts.stacked = true, experts.transposed = false;
@@ -105,7 +105,7 @@ TEST(DecoderFiles, StackExpertsAsTheyLie) {
   EXPECT_TRUE(stored_of(files, "mlp.experts.down_proj", {3, 6, 5}).empty());
 }
 
-// A tensor of all experts for each product, and a bias in a row.
+// Each product of the experts is one stacked tensor, and the correction bias is stored as a row.
 TEST(DecoderFiles, StackTheProductsOfExpertsApart) {
   decoder::ExpertFiles experts;
   experts.layer = "moe", experts.correction = "router_bias", experts.correction_row = true;
@@ -126,7 +126,7 @@ TEST(DecoderFiles, StackTheProductsOfExpertsApart) {
   EXPECT_EQ(stored::fault(bias, std::vector<int64_t>{3}), "");
 }
 
-// What a transform adds to a part of a joined tensor is a tensor of its own.
+// A parameter that a transform adds, such as a LoRA factor, is not part of the joined tensor.
 TEST(DecoderFiles, JoinTheModelsOwnParametersAlone) {
   decoder::Files files;
   files.joined("self_attn.qkv", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
@@ -157,7 +157,7 @@ TEST(DecoderPlan, NamesLayersOneByOneWhereTheyDiffer) {
                                                        Pair("model.layers.*.mlp.down_proj", "rowwise")));
 }
 
-// Six for each weight of a product, and for each element of a score that is seen.
+// 6 FLOPs per weight of a product, and per element of the causal scores.
 TEST(DecoderOperations, FollowTheLayers) {
   decoder::Model model = small_decoder();
   std::get<decoder::Mlp>(model.layers[1].feed_forward).gated = false;
@@ -167,7 +167,7 @@ TEST(DecoderOperations, FollowTheLayers) {
             6 * (attention + 3 * 6 * 5 + 2 * 6 * 5 + 6 * 11));
 }
 
-// y = x + decay * (y of the token before).
+// A recurrence: y[t] = x[t] + 0.7 * y[t - 1].
 class Decay : public decoder::Mixer {
  public:
   struct State : decoder::MixerState {

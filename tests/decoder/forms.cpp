@@ -1,4 +1,4 @@
-// Each form as a change of the base model.
+// Decoder forms, each defined as a change of the base model.
 #include "decoder/forms.h"
 
 #include <functional>
@@ -42,7 +42,7 @@ void apertus(decoder::Model& model) {
   });
 }
 
-// Rotates in the opposite direction.
+// RoPE with the opposite direction of rotation.
 void nanochat(decoder::Model& model) {
   each_layer(model, [](Layer&, Attention& attention, Mlp&) {
     attention.rotation.frequencies = {-1, -0.1, -0.01};
@@ -150,7 +150,7 @@ void gated_gelu(decoder::Model& model) {
   each_layer(model, [](Layer&, Attention&, Mlp& mlp) { mlp.activation = Activation::gelu; });
 }
 
-// Heads, gates and bounds that differ by layer.
+// Head counts, gates and activation limits differ by layer.
 void step(decoder::Model& model) {
   each_layer(model, [](Layer& layer, Attention& attention, Mlp& mlp) {
     layer.norm.kind = Norm::Kind::rms_plus_one;
@@ -179,8 +179,8 @@ void mimo(decoder::Model& model) {
   gated.width = decoder::OutputGate::Width::each_head;
 }
 
-// Widths of heads by layer, values that are keys, pairs of a whole head, a layer with another's keys, inputs
-// of layers.
+// Head dimensions differ by layer, values equal keys, RoPE pairs span the whole head, a layer reuses the keys
+// of another layer, and per-layer inputs.
 void gemma4(decoder::Model& model) {
   model.layers.push_back(model.layers[0]);
   each_layer(model, [](Layer& layer, Attention& attention, Mlp& mlp) {
@@ -225,7 +225,7 @@ void hyper_connections_of_both(decoder::Model& model) {
   model.positions = kLength;
 }
 
-// Of four layers, so that a block begins behind one of two layers, and softly bounded gates.
+// Four layers, so that a block starts after a block of two layers, and softly bounded gates (SiTU).
 void block_residuals(decoder::Model& model) {
   model.layers.resize(4, model.layers[0]);
   each_layer(model, [](Layer&, Attention&, Mlp& mlp) { mlp.situ = model::Situ{0.7, 1.2}; });

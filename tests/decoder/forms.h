@@ -1,4 +1,4 @@
-// The forms of a decoder that are compared with plain operators.
+// Decoder forms that tests compare with plain operators.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace heddle::tests {
 
-constexpr int64_t kTokens = 13, kWidth = 12, kLength = 9;  // sizes of vocabulary, hidden states and rows
+constexpr int64_t kTokens = 13, kWidth = 12, kLength = 9;  // vocabulary size, hidden size, row length
 
-// Two layers of grouped heads and a gated MLP.
+// Two layers with grouped-query attention and a gated MLP.
 decoder::Model base_model();
 
 struct Form {
   std::string name;
-  void (*change)(decoder::Model& model);  // of the base model
+  void (*change)(decoder::Model& model);  // changes the base model
 };
 inline std::ostream& operator<<(std::ostream& out, const Form& form) {
   return out << form.name;

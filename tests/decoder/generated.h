@@ -1,4 +1,4 @@
-// Tokens that are generated one by one, with what a cache keeps.
+// Token-by-token generation with and without a cache.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 
 namespace heddle::tests {
 
-// Units of the same values give the same tokens with a cache and without, past `longest`, where the text
-// begins anew.
+// Checks that units with equal parameters generate equal tokens with and without a cache, also past
+// `longest`, where the context is restarted.
 inline void expect_same_tokens(Units& whole, Units& cached, int64_t longest = 9, int64_t count = 12) {
   EXPECT_EQ(KvCache::why_none(cached), "");
   KvCache cache(cached);

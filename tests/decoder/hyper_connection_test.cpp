@@ -1,4 +1,4 @@
-// Hyper-connections refuse what is built for one stream.
+// Hyper-connections refuse modules that support only one residual stream.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

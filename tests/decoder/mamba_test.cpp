@@ -1,4 +1,4 @@
-// Mamba-2 as a module, and multi-token prediction heads: state, documents, operations, refusals.
+// Mamba-2 and multi-token prediction heads: state, documents, FLOPs, refusals.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ decoder::Layer mamba_layer() {
   return {decoder::mamba(form), decoder::Absent()};
 }
 
-// Mamba-2, attention without positions, and an MLP without a gate; two multi-token prediction heads.
+// Mamba-2, attention without positional encoding, an MLP without a gate, and `mtp` prediction heads.
 decoder::Model mamba_model(int64_t mtp, bool repeated = false) {
   decoder::Attention attention;
   attention.heads = 2, attention.kv_heads = 1, attention.head_dim = 6;
@@ -59,7 +59,7 @@ at::Tensor loss_of(const Units& units, const Batch& batch) {
 
 TEST(MambaModule, KeepsItsStateWhileTokensAreGenerated) {
   Units whole = units_of(mamba_model(0), at::kFloat), cached = units_of(mamba_model(2), at::kFloat);
-  expect_same_tokens(whole, cached);  // multi-token prediction heads have no part in it
+  expect_same_tokens(whole, cached);  // generation ignores multi-token prediction heads
 }
 
 TEST(MambaModule, CountsItsOperations) {
@@ -89,7 +89,7 @@ TEST(MambaModule, BeginsWithTheValuesOfTransformers) {
       EXPECT_EQ(slot.tensor->scalar_type(), at::kFloat);
       EXPECT_TRUE(at::allclose(*slot.tensor, at::arange(1, 513, at::kFloat).log()));
     }
-    if (slot.name.ends_with("dt_bias")) {  // steps between 0.001 and 0.1, even in their logarithm
+    if (slot.name.ends_with("dt_bias")) {  // time steps log-uniform in [0.001, 0.1]
       const at::Tensor step = at::softplus(*slot.tensor).log10();
       EXPECT_GE(step.min().item<float>(), -3.01F);
       EXPECT_LE(step.max().item<float>(), -0.99F);
@@ -104,7 +104,7 @@ TEST(MambaModule, BeginsWithTheValuesOfTransformers) {
   }
 }
 
-// The sum over documents that are rows of their own, with every gradient.
+// A row of packed documents has the loss and the gradients of one row per document.
 TEST(MambaModule, DocumentsOfARowAreRowsOfTheirOwn) {
   for (const bool repeated : {false, true}) {
     const Units packed = units_of(mamba_model(2, repeated)), apart = units_of(mamba_model(2, repeated));

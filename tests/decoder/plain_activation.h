@@ -1,4 +1,4 @@
-// Activations of MLPs by plain operators.
+// MLP activations by plain operators.
 #pragma once
 
 #include <ATen/ATen.h>

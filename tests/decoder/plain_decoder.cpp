@@ -1,4 +1,4 @@
-// One operator after the other, with a mask of scores.
+// Reference decoder: one operator after the other, with an explicit attention mask.
 #include "decoder/plain_decoder.h"
 
 #include <cmath>
@@ -49,13 +49,13 @@ class Plain {
     const auto found = all_.find(name);
     return found == all_.end() ? at::Tensor() : found->second;
   }
-  // x [rows, sequence, columns].
+  // x: [rows, sequence, columns].
   at::Tensor dropped(double p, const std::string& name, const at::Tensor& x) const {
     if (p == 0) return x;
     const at::Tensor draws = model::uniform_draws(draws_.view(-1), x.size(-1), model::draw_salt(name));
     return x * draws.ge(p).view(x.sizes()) / (1 - p);
   }
-  // weights [rows, heads, sequence, sequence].
+  // weights: [rows, heads, sequence, sequence].
   at::Tensor dropped_weights(double p, const std::string& name, const at::Tensor& weights) const {
     if (p == 0) return weights;
     std::vector<at::Tensor> heads;
@@ -80,7 +80,7 @@ class Plain {
     return bias.defined() ? y + bias : y;
   }
 
-  // [rows, sequence, layers, width].
+  // Returns [rows, sequence, layers, width].
   at::Tensor all_inputs(const at::Tensor& tokens, const at::Tensor& x) const {
     const std::string at = "model.layer_inputs.";
     const int64_t width = model_.layer_inputs.width;
@@ -188,7 +188,7 @@ class Plain {
     return linear(at + "down_proj", gate * up);
   }
 
-  // x [rows, sequence, heads, head_dim].
+  // x: [rows, sequence, heads, head_dim].
   static at::Tensor turned(const decoder::Rotation& form, const at::Tensor& x) {
     if (form.dim == 0) return x;
     if (form.of_whole_head) return turned_in_part(form, x);
@@ -210,7 +210,7 @@ class Plain {
     return at::cat({both, x.slice(3, form.dim)}, 3);
   }
 
-  // Number i and number i + half of a head, of which the first are turned.
+  // Partial RoPE over pairs (i, i + half) of the whole head. Only the first dim / 2 pairs are rotated.
   static at::Tensor turned_in_part(const decoder::Rotation& form, const at::Tensor& x) {
     const int64_t half = x.size(3) / 2, pairs = form.dim / 2;
     const at::Tensor powers = at::arange(pairs, at::kDouble) / static_cast<double>(half);
@@ -228,7 +228,7 @@ class Plain {
     return form.clip > 0 ? x.clamp(-form.clip, form.clip) : x;
   }
 
-  // Heads of keys and of values [rows, sequence, kv_heads, ...], as they are seen.
+  // Keys and values [rows, sequence, kv_heads, ...] as attention reads them.
   using KeysAndValues = std::pair<at::Tensor, at::Tensor>;
   KeysAndValues keys_of(const decoder::Attention& form, const std::string& name, const at::Tensor& k,
                         const at::Tensor& x) {
@@ -278,7 +278,7 @@ class Plain {
     const at::Tensor y = at::matmul(weights, v).transpose(1, 2);
     return linear(at + "o_proj", gated(form, at, x, y).flatten(2));
   }
-  // y [rows, sequence, heads, value_dim], the output of the heads.
+  // y: [rows, sequence, heads, value_dim], the output of the heads.
   at::Tensor gated(const decoder::Attention& form, const std::string& at, const at::Tensor& x,
                    const at::Tensor& y) const {
     if (form.gate.width == decoder::OutputGate::Width::none) return y;
@@ -290,8 +290,8 @@ class Plain {
   const decoder::Model& model_;
   const Parameters& all_;
   const at::Tensor draws_;
-  std::vector<at::Tensor> blocks_;             // BlockResiduals
-  std::map<std::string, KeysAndValues> kept_;  // by the attention's name
+  std::vector<at::Tensor> blocks_;             // inputs of the blocks, for BlockResiduals
+  std::map<std::string, KeysAndValues> kept_;  // keyed by the name of the attention module
 };
 
 }  // namespace

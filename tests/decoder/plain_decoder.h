@@ -1,4 +1,4 @@
-// A decoder computed from its description by plain operators of ATen, without heddle's layers.
+// Reference decoder computed from its description by plain ATen operators, without heddle's layers.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -12,9 +12,9 @@ namespace heddle::tests {
 
 using Parameters = std::map<std::string, at::Tensor>;
 
-// tokens [rows, sequence]; each row is a document. Returns logits [rows, sequence, vocabulary]. Grouped
-// attention, gated and plain MLPs; no experts and no latents. draws: of the tokens, as Batch has them; for
-// models with dropout.
+// Returns logits [rows, sequence, vocabulary] for tokens [rows, sequence], where each row is one document.
+// Supports grouped-query attention and plain or gated MLPs, not experts or latent attention. draws: dropout
+// draws per token, as in Batch.
 at::Tensor plain_logits(const decoder::Model& model, const Parameters& parameters, const at::Tensor& tokens,
                         const at::Tensor& draws = {});
 

@@ -1,4 +1,4 @@
-// One operator after the other.
+// Hyper-connections and block residuals, one operator after the other.
 #include "decoder/plain_streams.h"
 
 namespace heddle::tests {

@@ -1,4 +1,4 @@
-// Hyper-connections and residuals of blocks by plain operators.
+// Reference hyper-connections and block residuals by plain operators.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -9,12 +9,12 @@
 
 namespace heddle::tests {
 
-// Parameters as the slots of a layer, or of the head. x [tokens, streams * width].
+// Holds the parameters of a layer's or of the head's streams. x is [tokens, streams * width].
 struct PlainStreams {
   at::Tensor fn, base, scale;
   decoder::HyperConnections form;
 
-  // [tokens, weights], as hyper_weights() gives them.
+  // Returns [tokens, weights], the result of hyper_weights().
   at::Tensor weights(const at::Tensor& x) const;
   at::Tensor collapsed(const at::Tensor& x) const;
   at::Tensor expanded(const at::Tensor& x, const at::Tensor& y) const;
@@ -23,7 +23,7 @@ struct PlainStreams {
   at::Tensor scores(const at::Tensor& x, int64_t part, int64_t first, int64_t count) const;
 };
 
-// BlockResiduals: the sum of blocks and x [..., width] by a softmax of their scores.
+// Reference of BlockResiduals: combines `blocks` and x [..., width] with softmax weights of their scores.
 at::Tensor plain_blocks(const std::vector<at::Tensor>& blocks, const at::Tensor& x, const at::Tensor& norm,
                         const at::Tensor& proj, double eps);
 

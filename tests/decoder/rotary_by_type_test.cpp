@@ -1,4 +1,4 @@
-// rope_parameters of layers that slide and layers that do not, as transformers writes them.
+// rope_parameters per layer type (sliding or full attention), as transformers writes them.
 #include <gmock/gmock.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// Rules over sequences give the same numbers in stretches.
+// Checks that a sequence rule gives the same result when it runs over chunks of the sequence.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@ struct RuleShape {
   std::string name;
   int64_t rows = 1, sequence = 1;
   Heads heads = {};
-  std::vector<int> documents = {};  // empty: each row is one
+  std::vector<int> documents = {};  // empty: each row is one document
   decoder::TokenRows tokens() const {
     decoder::TokenRows out{rows, sequence, {}};
     if (!documents.empty()) out.documents = at::tensor(documents, at::kInt);
@@ -29,7 +29,7 @@ inline at::Tensor random_leaf(at::IntArrayRef sizes) {
   return at::randn(sizes, at::kDouble).set_requires_grad(true);
 }
 
-// Compared in double: the largest difference, relative to the largest number where that is above 1.
+// Compares in float64, relative to the largest expected absolute value, or to 1 if that is less.
 inline void expect_near_double(const at::Tensor& got, const at::Tensor& want, double tolerance,
                                const std::string& what) {
   ASSERT_EQ(got.sizes(), want.sizes()) << what;
@@ -37,15 +37,15 @@ inline void expect_near_double(const at::Tensor& got, const at::Tensor& want, do
   EXPECT_LE((got.to(at::kDouble) - want).abs().max().item<double>(), tolerance * scale) << what;
 }
 
-// A rule of seven inputs.
+// A sequence rule of seven inputs.
 template <class Inputs, class Heads>
 struct Rule {
   using Shape = RuleShape<Heads>;
   using Leaves = std::vector<at::Tensor>;
-  Leaves (*inputs)(const Shape& shape);  // random ones
+  Leaves (*inputs)(const Shape& shape);  // returns random inputs
   at::Tensor (*ours)(const Inputs& in, const Heads& heads, const decoder::TokenRows& tokens,
                      at::Tensor* state);
-  int64_t of_tokens;  // so many inputs have a row for each token
+  int64_t of_tokens;  // number of leading inputs with one row per token
 
   static Inputs of(const Leaves& all) { return {all[0], all[1], all[2], all[3], all[4], all[5], all[6]}; }
 

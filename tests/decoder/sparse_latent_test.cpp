@@ -1,4 +1,4 @@
-// The choice of keys equals its definition, and layers share a choice.
+// Selection of keys in sparse latent attention, and layers that share a selection.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using KeyPlaces = std::vector<int>;
 constexpr int64_t kSparseRows = 2, kSparseLength = 11, kSparseTokens = kSparseRows * kSparseLength,
                   kSparseHeads = 3, kSparseDim = 4;
 
-// The first token of the document of each token.
+// Returns, for each token, the first token of its document.
 KeyPlaces begins_of(const at::Tensor& documents) {
   KeyPlaces out;
   for (int64_t token = 0; token < kSparseTokens; ++token) {
@@ -31,7 +31,7 @@ KeyPlaces begins_of(const at::Tensor& documents) {
   return out;
 }
 
-// Of a token: the keys of the largest scores, of equal ones the first, in their order.
+// Reference selection for one token: the top-k keys by score, ties by lowest index, in ascending order.
 KeyPlaces plain_choice(const at::Tensor& scores, int begin, int token, int64_t top_k) {
   KeyPlaces keys(token - begin + 1);
   std::iota(keys.begin(), keys.end(), begin);
@@ -45,7 +45,7 @@ KeyPlaces plain_choice(const at::Tensor& scores, int begin, int token, int64_t t
 
 at::Tensor plain_scores(const decoder::KeyScores& in) {
   const at::Tensor q = in.q.view({kSparseTokens, kSparseHeads, kSparseDim});
-  const at::Tensor each = at::relu(at::einsum("thd,sd->ths", {q, in.k}) / 2.0);  // sqrt(kSparseDim)
+  const at::Tensor each = at::relu(at::einsum("thd,sd->ths", {q, in.k}) / 2.0);  // 2 is sqrt(kSparseDim)
   return at::einsum("th,ths->ts", {in.weights, each}) / std::sqrt(3.0);
 }
 
@@ -83,13 +83,13 @@ TEST(ChooseKeys, LooksIntoNoOtherDocument) {
 TEST(ChooseKeys, TakesTheFirstOfEqualScores) {
   decoder::KeyScores in = some_scores();
   in.q.abs_();
-  in.k.abs_().narrow(0, 3, 5).neg_();  // these have no score: relu gives 0
+  in.k.abs_().narrow(0, 3, 5).neg_();  // relu makes these scores 0
   expect_choice(in, {}, 4);
   in.weights.zero_();
   expect_choice(in, kSparseDocuments, 4);
 }
 
-// As a rank of cp has them.
+// A rank of context parallelism has only some of the queries.
 TEST(ChooseKeys, EqualsAllQueriesForSomeQueries) {
   decoder::KeyScores in = some_scores();
   const at::Tensor places = at::tensor({1, 2, 9, 10, 21, 11}, at::kLong);
@@ -144,7 +144,7 @@ TEST(SparseLatent, GivesItsIndexerNoGradient) {
       EXPECT_EQ(slot.trainable(), !of_indexer) << slot.name;
       EXPECT_EQ(slot.tensor->grad().defined(), !of_indexer) << slot.name;
     }
-  EXPECT_EQ(still, 5);  // the second layer has none
+  EXPECT_EQ(still, 5);  // the second layer has no indexer
 }
 
 TEST(SparseLatent, CarriesTheChoiceToTheLayersThatShareIt) {
@@ -160,7 +160,7 @@ TEST(SparseLatent, CarriesTheChoiceToTheLayersThatShareIt) {
   EXPECT_TRUE(flow[1].is_same(first[1]));
   const Tensors last = units[3]->forward(flow, batch);
   EXPECT_EQ(last.size(), 1u);
-  // Another choice gives other numbers: the layer does see what it is given.
+  // Checks that the layer uses the selection: another selection changes the output.
   Tensors other = flow;
   other[1] = at::arange(2 * kSparseLength, at::kInt).unsqueeze(1);
   EXPECT_FALSE(at::equal(units[3]->forward(other, batch)[0], last[0]));

@@ -1,4 +1,4 @@
-// The state of the state space rule of Mamba-2 and of its convolution, from stretch to stretch.
+// State of Mamba-2's state space rule and of its convolution across chunks of a sequence.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ const Rule<ScanInputs, ScanHeads> kScan = {
     },
     4};
 
-// A sequence in stretches equals the sequence at once.
+// A sequence in chunks equals the whole sequence.
 TEST(StateScanState, ContinuesWhereItWas) {
   at::manual_seed(5);
   kScan.expect_continues({"", 1, 100, {2, 4, 3, 5}}, {70, 1, 1, 28});

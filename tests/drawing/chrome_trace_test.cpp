@@ -1,4 +1,4 @@
-// The trace of a simulated schedule: what a viewer needs of it, and that its times are the simulator's.
+// Chrome trace of a simulated schedule: fields that viewers require, and the simulator's times.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ TEST(ChromeTrace, HoldsEveryComputationAtItsTime) {
       double end = 0, waits = 0;
       for (const json& event : file["traceEvents"]) {
         if (event["ph"] != "X" || event["pid"] != rank) continue;
-        EXPECT_NEAR(event["ts"].get<double>(), end, 1e-6);  // work and waits fill the time
+        EXPECT_NEAR(event["ts"].get<double>(), end, 1e-6);  // the events leave no gap
         end = event["ts"].get<double>() + event["dur"].get<double>();
         if (event["cat"] == "wait") waits += event["dur"].get<double>();
         if (event["cat"] == "compute") names.insert(event["name"].get<std::string>());

@@ -1,4 +1,4 @@
-// Schedules as people and scripts see them: text, JSON, a picture.
+// Drawings of pipeline schedules as text, JSON and SVG.
 #include "lib/drawing/drawing.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ TEST(ScheduleDrawing, IsATableWithIdleSharesAndPeaks) {
       "the most microbatches alive at once, each on all layers of the rank\n");
 }
 
-// As `heddle schedule --compare` counts it.
+// `heddle schedule --compare` counts the peak the same way.
 TEST(ScheduleDrawing, CountsAPeakOnAllLayersOfARank) {
   const schedule::Drawing drawing = {"two stages",
                                      {{{Action::forward, 0, 0},
@@ -91,10 +91,10 @@ TEST(ScheduleDrawing, DrawsTheTransfersOfALoweredTable) {
   drawing.table = schedule::lower(planned.table, planned.rank_of_stage);
   const std::string svg = schedule::to_svg(drawing);
   EXPECT_EQ(count(svg, "<title>0SEND_F1</title></line>"), 1u);
-  EXPECT_EQ(count(svg, "</title></line>"), 16u);  // 2 borders, 4 microbatches, 2 directions
+  EXPECT_EQ(count(svg, "</title></line>"), 16u);  // 2 stage boundaries, 4 microbatches, 2 directions
 }
 
-// Letters of a proportional font are at most 0.6 of its size wide on average.
+// The mean character width of a proportional font is at most 0.6 of the font size.
 TEST(ScheduleDrawing, IsAsWideAsItsWords) {
   const std::regex width_of("width=\"([0-9.]+)\" height"),
       word("<text x=\"([0-9.]+)\"[^>]*font-size=\"([0-9.]+)\"([^>]*)>([^<]*)<");

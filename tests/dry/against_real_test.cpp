@@ -1,4 +1,4 @@
-// Every rank of a dry world asks for the collectives that the same rank of a real one asks for.
+// Every rank of a dry world requests the same collectives as that rank in a real run.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ constexpr const char* kMixture =
     "8, "
     "num_experts_per_tok: 2, moe_intermediate_size: 6, router_aux_loss_type: global}";
 
-// Three heads of one group, which two ranks share.
+// Three heads in one group, shared by two ranks.
 constexpr const char* kMixer =
     "{model_type: qwen3_5_text, vocab_size: 37, hidden_size: 32, intermediate_size: 44, num_hidden_layers: "
     "2, "
@@ -55,7 +55,7 @@ constexpr const char* kSparse =
     "n_routed_experts: "
     "4, num_experts_per_tok: 2, moe_intermediate_size: 6, mlp_layer_types: [dense, sparse]}";
 
-// Sequences of 7 tokens, so that the rows of sequence parallelism do not divide.
+// Sequences of 7 tokens, which sequence parallelism cannot split evenly.
 std::vector<Batch> tokens() {
   Batch batch;
   batch.tokens = at::arange(kRows * 7).view({kRows, 7}).remainder(37);
@@ -152,7 +152,7 @@ TEST(DryAgainstReal, Pipelines) {
       "  pipeline: {pp_schedule: zb2p, pp_post_validation: true}\n");
 }
 
-// Stages that are laid out alike; the copies of a tied embedding are summed at the end.
+// Pipeline stages with tied embeddings, whose gradients are summed at the end of the step.
 TEST(DryAgainstReal, TiedStages) {
   for (const char* strategy : {"fsdp2", "ddp"})
     for (const char* schedule : {"1f1b", "zbvzerobubble"})
@@ -168,21 +168,21 @@ TEST(DryAgainstReal, ContextParallel) {
                    model);
 }
 
-// The loads of all ranks, in every microbatch.
+// Expert loads are all-reduced in every microbatch.
 TEST(DryAgainstReal, Mixtures) {
   for (const char* strategy : {"fsdp2", "ddp", "megatron_fsdp"})
     expect_equal(std::string("  strategy: ") + strategy + "\n", kMixture);
   expect_equal("  strategy: fsdp2\n  pp_size: 2\n  pipeline: {pp_schedule: 1f1b}\n", kMixture);
 }
 
-// On meta no counts are exchanged, so only the tokens are listed.
+// Meta tensors have no token counts to exchange, so the list has only the collectives of tokens.
 TEST(DryAgainstReal, ExpertsInPartsAreGatheredAndSummed) {
   const Calls calls = dry_calls("  strategy: fsdp2\n  ep_size: 2\n  etp_size: 2\n", kMixture, 3);
   const auto count = [&](const std::string& what) {
     return std::count_if(calls.begin(), calls.end(),
                          [&](const std::string& call) { return call.rfind(what, 0) == 0; });
   };
-  // Two layers, forward and backward: tokens, choices and weights, and outputs back.
+  // Per layer, forward and backward: tokens, choices, weights, and outputs.
   EXPECT_EQ(count("all_gather etp "), 2 * (3 + 1));
   EXPECT_EQ(count("reduce_scatter etp "), 2 * (1 + 2));
 }

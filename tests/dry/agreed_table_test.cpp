@@ -1,4 +1,4 @@
-// The table of a schedule that is searched comes from rank 0, and ranks compare it before they begin.
+// A searched pipeline schedule is broadcast by rank 0, and all ranks compare it before training starts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using ::testing::Not;
 
 constexpr const char* kTable = "the schedule's table";
 
-// Records what a rank says in its rendezvous, and may change the table that it gets.
+// Records the rendezvous values that a rank publishes. Optionally changes the table that the rank receives.
 struct RecordedRank : DryRank {
   explicit RecordedRank(bool changes) : DryRank(0, 2), changes(changes) {}
   std::string hold_rendezvous(const std::string& key, const std::string& text,
@@ -27,7 +27,7 @@ struct RecordedRank : DryRank {
     keys.push_back(key);
     said.push_back(text);
     std::string answered = DryRank::hold_rendezvous(key, text, answer);
-    // The same table with the microbatches 0 and 1 exchanged.
+    // Swaps microbatches 0 and 1 in the table.
     for (size_t at = 0; key == kTable && changes && at < answered.size(); ++at)
       if (at + 1 == answered.size() || std::string(",\n;)").find(answered[at + 1]) != std::string::npos)
         answered[at] = answered[at] == '0' ? '1' : answered[at] == '1' ? '0' : answered[at];
@@ -76,7 +76,7 @@ TEST(TableOfASearch, IsFoundAtTheFirstStepWhereTheRowsAreNotKnown) {
   RecordedRank rendezvous(false), named(false);
   build(rendezvous, "auto", 0);
   EXPECT_THAT(rendezvous.keys, Not(Contains(kTable)));
-  build(named, "1f1b", 4);  // not searched
+  build(named, "1f1b", 4);  // not a searched schedule
   EXPECT_THAT(named.keys, Not(Contains(kTable)));
 }
 

@@ -1,4 +1,4 @@
-// What a dry step records of computing and of memory, against a formula and against a real step.
+// FLOPs and memory that a dry step records, compared with a formula and with a real step.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/arange.h>
@@ -24,7 +24,7 @@ constexpr const char* kSmallLlama =
     "num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 96, tie_word_embeddings: "
     "false}";
 
-// Two of eight experts for each token.
+// Top-2 of eight experts.
 constexpr const char* kExperts =
     "{model_type: qwen3_moe, vocab_size: 512, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 2, "
     "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16, max_position_embeddings: 96, num_experts: "
@@ -80,7 +80,7 @@ int64_t peak_of(const engine::DryStep& step) {
   return step.computed.peak(step.begin);
 }
 
-// Bytes of tensors on the CPU, as LibTorch's allocator reports them.
+// Counts the bytes that LibTorch's CPU allocator holds.
 struct Counted final : c10::MemoryReportingInfoBase {
   int64_t now = 0, peak = 0;
   void reportMemoryUsage(void* /*at*/, int64_t size, size_t /*all*/, size_t /*reserved*/,
@@ -113,7 +113,7 @@ TEST(ComputeLog, CountsTheOperationsOfProducts) {
   const double tokens = kBatchRows * kLength, pairs = kBatchRows * kLength * (kLength + 1) / 2.0;
   const double layer =
       kHidden * kHidden + 2 * kHidden * kHidden / 2 + kHidden * kHidden + 3 * kHidden * kInner;
-  // Forward 2 operations a weight, backward twice that; attention 2 products forward and 5 backward.
+  // 2 FLOPs per weight forward, 4 backward. Attention has 2 products forward and 5 backward.
   const double linears = 6 * tokens * (kLayers * layer + kVocabulary * kHidden);
   const double attention = kLayers * 7 * 2 * pairs * kHidden;
   EXPECT_DOUBLE_EQ(products_of(step_of({})), linears + attention);
@@ -124,11 +124,11 @@ TEST(ComputeLog, CountsTheOperationsOfProducts) {
 struct Compared {
   const char* distributed;
   int ranks;
-  double most;  // difference
+  double most;  // tolerance
 };
 
-// The CPU's kernels keep what those of a device keep. On the CPU fsdp2 keeps the memory of a freed unit for
-// the next one.
+// CPU kernels save the same tensors for backward as device kernels. On the CPU, fsdp2 keeps the buffer of a
+// freed unit for the next unit.
 TEST(ComputeLog, MeasuresThePeakOfARealStep) {
   for (const Compared& one :
        {Compared{"{strategy: single}", 1, 0.05},
@@ -143,7 +143,7 @@ TEST(ComputeLog, MeasuresThePeakOfARealStep) {
   }
 }
 
-// Each rank of a ring computes its part of the pairs.
+// Each rank of a ring computes only its part of the attention pairs.
 TEST(ComputeLog, ContextParallelismSplitsTheOperations) {
   const double whole = products_of(step_of({}));
   for (const std::string method : {"ring", "ulysses", "allgather"}) {
@@ -165,7 +165,7 @@ TEST(ComputeLog, MicrobatchesOfOneShapeNeedNoMoreMemory) {
   EXPECT_LT(static_cast<double>(three), 1.3 * static_cast<double>(one));
 }
 
-// The stages of other ranks, which a dry rank runs for their shapes, are no part of what a rank takes.
+// A dry rank runs the stages of other ranks on meta for their shapes. Their memory and FLOPs do not count.
 TEST(ComputeLog, StagesOfOtherRanksCostNothing) {
   const std::string pipeline = "{strategy: ddp, pp_size: 2, pipeline: {pp_schedule: gpipe}}";
   const engine::DryStep whole = step_of({}), last = step_of({pipeline, 2, 1, false, /*rank=*/1}),
@@ -177,7 +177,7 @@ TEST(ComputeLog, StagesOfOtherRanksCostNothing) {
   EXPECT_NEAR(before(first) + before(last), before(whole), 0.02 * before(whole));
 }
 
-// Tokens are taken as spread evenly over the experts.
+// The prediction assumes balanced routing.
 TEST(ComputeLog, ExpertParallelismLeavesARankItsShareOfTheChoices) {
   const double alone = products_of(step_of({.model = kExperts}));
   for (const std::string dispatcher : {"allgather", "alltoall"}) {
@@ -187,7 +187,7 @@ TEST(ComputeLog, ExpertParallelismLeavesARankItsShareOfTheChoices) {
   }
 }
 
-// A whole unit is there while it is used alone.
+// A gathered unit stays in memory only while it is in use.
 TEST(ComputeLog, GatheredUnitsAreFreed) {
   const std::string fsdp2 = "{strategy: fsdp2, dp_size: none";
   const engine::DryStep freed = step_of({fsdp2 + ", reshard_after_forward: true}", 8});

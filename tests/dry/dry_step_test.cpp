@@ -1,5 +1,5 @@
-// One step of a model of 70 billion parameters at 4,096 ranks, on any of them: no memory for tensors, no
-// transfer.
+// Dry run of one step of a 70B model as any of 4,096 ranks, without tensor memory and without
+// communication.
 #include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,11 +26,11 @@ using engine::DryStep;
 
 constexpr int kWorld = 4096;
 #ifdef __SANITIZE_ADDRESS__
-constexpr double kSeconds = 10;  // most of it the sanitizers' checks
+constexpr double kSeconds = 10;  // mostly sanitizer checks
 #else
 constexpr double kSeconds = 2;
 #endif
-constexpr double kBusy = 10;  // other jobs take the caches and the core's other thread
+constexpr double kBusy = 10;  // other jobs share the caches and the core's second hardware thread
 constexpr int64_t kKibibytes = int64_t{2} << 20;
 
 // Llama 3 70B.
@@ -70,7 +70,7 @@ int64_t peak_kibibytes() {
   return usage.ru_maxrss;
 }
 
-// `samples` sequences of 8,192 tokens.
+// Returns `samples` sequences of 8,192 tokens.
 std::vector<Batch> batches_of(int64_t samples) {
   const auto options = at::TensorOptions(at::kLong).device(at::kMeta);
   Batch batch;
@@ -117,10 +117,10 @@ TEST(DryStep, HoldsTheWholeModelInAReplica) {
 
 TEST(DryStep, ReceivesTheOutputsOfEarlierStages) {
   const DryStep step = step_of(pipeline_of("fsdp2", "1f1b"), 2049, 16);
-  const int64_t hidden = int64_t{8192} * 8192 * 2;  // one sequence in bfloat16
+  const int64_t hidden = int64_t{8192} * 8192 * 2;  // one sequence of hidden states in bfloat16
   EXPECT_EQ(count(step.step, {mesh::Operation::receive, hidden, "pp", 8}), 2 * 16);
   EXPECT_EQ(count(step.step, {mesh::Operation::send, hidden, "pp", 8}), 2 * 16);
-  EXPECT_EQ(step.peak_alive, 4);  // the fifth of eight stages
+  EXPECT_EQ(step.peak_alive, 4);  // rank of the fifth of eight stages
 }
 
 TEST(DryStep, RunsStrategiesWithoutAPipeline) {
@@ -136,23 +136,23 @@ TEST(DryStep, RunsEveryStrategyAndScheduleInAPipeline) {
       for (int i = 0; i < 2; ++i) step_of(pipeline_of(strategy, schedule), rank = (rank + 1117) % kWorld, 16);
 }
 
-// A machine without GPUs tells what a run on GPUs does.
+// A machine without GPUs predicts a run on GPUs.
 TEST(DryStep, RunsForAnAbsentDevice) {
   step_of("  strategy: fsdp2\ndist_env: {backend: nccl}\n", 5);
 }
 
-// Host memory is memory too.
+// The recorded host memory covers offloaded tensors.
 TEST(DryStep, RunsWithOffloading) {
   step_of("  strategy: fsdp2\n  dp_replicate_size: 2048\n  offload_policy: {pin_memory: true}\n", 3);
 }
 
-// Small sums are those that a run on GPUs makes over the host as well. The counts of a group's first rank,
-// which has most (tests/transport/sparse_wire_test.cpp), as if no two ranks shared memory.
+// Bounds messages and connections of host reductions, which GPU runs use for small sums. Counts are those of
+// a group's first rank (the most: tests/transport/sparse_wire_test.cpp), without shared memory.
 TEST(DryStep, SumsOfTheHostTakeFewMessagesAndConnectionsOfARank) {
-  constexpr int64_t kNumber = 8;  // bytes of a count of label tokens, or of a loss
+  constexpr int64_t kNumber = 8;  // bytes of a label-token count or a loss
   for (const char* strategy : {"fsdp2", "ddp", "megatron_fsdp", "megatron"})
     for (const char* pipeline : {"", "  pp_size: 8\n  pipeline: {pp_schedule: 1f1b}\n"}) {
-      if (*pipeline != 0 && std::string(strategy) == "megatron_fsdp") continue;  // has none
+      if (*pipeline != 0 && std::string(strategy) == "megatron_fsdp") continue;  // no pipeline support
       const DryStep step =
           step_of(std::string("  strategy: ") + strategy + "\n  tp_size: 8\n" + pipeline, 0, 8);
       int64_t messages = 0;

@@ -1,4 +1,4 @@
-// What a step in a dry world reports, and a dry world that takes no steps.
+// Report of a step in a dry world, and a dry world that runs no step.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Adds a parameter to what the unit before gives; the last returns a sum.
+// Returns a unit that adds a parameter to its input. The last unit returns the sum of all elements.
 std::unique_ptr<Unit> adds(const std::string& name, bool last) {
   return tests::unit_of(name, at::zeros({3}, at::device(at::kMeta).dtype(at::kFloat)).requires_grad_(),
                         [last](const at::Tensor& weight, const Tensors& in, const Batch& batch) {

@@ -1,5 +1,5 @@
-// A parallelizer of tp that splits nothing, and has an auxiliary loss, metrics and a change of batches: for
-// the conformance kits, which train along tp.
+// A tp parallelizer that splits no parameter, but adds an auxiliary loss, metrics and a batch transform. The
+// conformance kits train it along tp.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
@@ -13,8 +13,8 @@ namespace balance {
 
 struct Config {};
 
-// Every rank of tp computes the whole model, so all values here are the same on each of them: with the axes
-// {"dp_cp"} they count once.
+// Every rank of tp computes the whole model, so all values are equal over tp. The axes {"dp_cp"} count each
+// value once.
 class Balance : public heddle::IParallelizer {
  public:
   explicit Balance(Config) {}
@@ -24,8 +24,8 @@ class Balance : public heddle::IParallelizer {
     return needs;
   }
 
-  // Penalty on activations of the feed-forward layers (Merity et al. 2017), as a mean over the tokens with a
-  // label.
+  // Activation regularization of the feed-forward layers (Merity et al. 2017), as a mean over the tokens with
+  // a label.
   std::vector<heddle::Placed> apply(heddle::Units& units, const heddle::DeviceMesh& /*mesh*/) override {
     for (const auto& unit : units) {
       if (unit->module() == nullptr) continue;
@@ -38,7 +38,7 @@ class Balance : public heddle::IParallelizer {
   }
   std::vector<heddle::SideOutput*> side_outputs() override { return {&activation_, &largest_, &ignored_}; }
 
-  // Ignores labels that repeat their token. The loss is still divided by all labels.
+  // Ignores labels that equal their token. The loss is still divided by the number of all labels.
   std::optional<int> transform_order() const override { return 0; }
   void transform(heddle::Batch& batch, const heddle::DeviceMesh& /*mesh*/) override {
     if (!batch.labels.defined()) return;

@@ -33,7 +33,7 @@ class CheckedRun : public ::testing::Test {
   const TrainingFiles files_;
 };
 
-// Both commands on two ranks have the same status and error.
+// On two ranks, check and train have the same status and error.
 TEST_F(CheckedRun, AgreesWithTrain) {
   for (const Words& wrong : kWrong) {
     SCOPED_TRACE(wrong.front());

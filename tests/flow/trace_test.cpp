@@ -136,7 +136,7 @@ TEST(Trace, RecordsTheOperatorsOfOneRankOnRequest) {
   const auto lanes = spans_of(trace_in(file));
   ASSERT_EQ(lanes.size(), 2u);
   EXPECT_GT(named(lanes.at({0, 1000}), "operator").count("aten::transpose"), 0u);
-  // Both clocks agree: operators are inside the steps.
+  // The two clocks agree: operators are inside the steps.
   const auto& steps = lanes.at({0, 0});
   for (const TraceSpan& span : lanes.at({0, 1000})) {
     EXPECT_GT(span.begin, steps.front().begin - 1'000'000);

@@ -1,4 +1,4 @@
-// A box of a tensor that is small enough to be asked for, whatever shape a file claims.
+// Chooses a small box of a tensor, whatever shape a file claims.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ struct AskedBox {
   at::Tensor tensor;
 };
 
-// At most three along each dim, from the start or from the end; 4096 numbers at most.
+// Returns a box of at most three elements per dimension and 4096 in total, at the tensor's start or end.
 inline AskedBox asked_box(const std::vector<int64_t>& shape, at::ScalarType dtype, bool from_the_end) {
   AskedBox box;
   std::vector<int64_t> size;

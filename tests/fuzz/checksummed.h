@@ -1,4 +1,4 @@
-// Lets a changed input come past the checksum that would refuse it.
+// Repairs checksums, so that mutated inputs pass the checksum test.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 
 namespace heddle::fuzz {
 
-// Null where the text is no JSON object that a program may print.
+// Returns null unless the text is a JSON object that can be serialized again.
 inline nlohmann::ordered_json parsed_object(std::string_view text) {
   if (text::nests_deeper(text, text::kDeepest)) return nullptr;
   nlohmann::ordered_json parsed = nlohmann::ordered_json::parse(text, nullptr, false);
@@ -18,7 +18,7 @@ inline nlohmann::ordered_json parsed_object(std::string_view text) {
   return parsed;
 }
 
-// The text with the checksum that it should have.
+// Returns the text with its correct checksum.
 inline std::string checksummed(std::string_view text) {
   nlohmann::ordered_json parsed = parsed_object(text);
   if (parsed.is_null()) return std::string(text);

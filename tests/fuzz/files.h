@@ -1,4 +1,4 @@
-// Files of one process, rewritten for each input.
+// Files of one process, overwritten for each input.
 #pragma once
 
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 namespace heddle::fuzz {
 
-// In memory where the machine has such a place. Removed when the process ends by itself.
+// Files in a temporary directory, in memory if possible. Removed when the process exits normally.
 class Files {
  public:
   Files() {
@@ -46,7 +46,7 @@ inline const Files& files() {
   return all;
 }
 
-// What stands before the first NUL, and what stands after it.
+// Splits the input at its first NUL.
 inline std::pair<std::string_view, std::string_view> two_files(std::string_view bytes) {
   const size_t at = bytes.find('\0');
   return {bytes.substr(0, at), at == std::string_view::npos ? "" : bytes.substr(at + 1)};

@@ -1,4 +1,4 @@
-// libFuzzer's door to one reader, HEDDLE_FUZZ_TARGET.
+// libFuzzer entry point of the reader HEDDLE_FUZZ_TARGET.
 #include <cstddef>
 #include <cstdint>
 

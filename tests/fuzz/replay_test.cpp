@@ -1,4 +1,4 @@
-// What fuzzers have kept goes through the same readers again, in an ordinary build.
+// Replays the fuzzing corpus through the readers in a regular build.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 class FuzzCorpus : public ::testing::TestWithParam<std::string> {};
 
-// An exception other than Error, a crash or an abort ends the case.
+// Fails on a crash, an abort or an exception other than Error.
 TEST_P(FuzzCorpus, IsReadOrRefused) {
   std::vector<fs::path> inputs;
   for (const auto& entry :

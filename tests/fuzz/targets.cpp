@@ -1,4 +1,4 @@
-// The readers by name.
+// Map from names to fuzzing targets.
 #include "fuzz/targets.h"
 
 namespace heddle::fuzz {

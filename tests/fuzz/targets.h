@@ -1,4 +1,4 @@
-// The readers of files that come from elsewhere, each as one function of any bytes.
+// Fuzzing targets: readers of untrusted files as functions of arbitrary bytes.
 #pragma once
 
 #include <map>
@@ -7,8 +7,8 @@
 
 namespace heddle::fuzz {
 
-// Each reads the bytes as a run would and asks for some of what they hold. An Error is an answer; a crash, a
-// leak, a hang, another exception or a std::abort() where what was read contradicts itself is a defect.
+// Each target parses the bytes as a run would and reads part of the content. An Error is a valid result. A
+// crash, a leak, a hang, another exception, or std::abort() on contradictory content is a defect.
 void config_json(std::string_view bytes);     // a model's config.json
 void hf_index(std::string_view bytes);        // model.safetensors.index.json, NUL, a.safetensors
 void hf_notes(std::string_view bytes);        // .hf_metadata/tensors.json, NUL, config.json beside it
@@ -16,10 +16,10 @@ void manifest(std::string_view bytes);        // manifest.json, NUL, a.safetenso
 void megatron_index(std::string_view bytes);  // two bytes of length, NAME.idx, NAME.bin
 void position(std::string_view bytes);        // step_scheduler.json
 void safetensors(std::string_view bytes);     // a safetensors file
-void token_file(std::string_view bytes);      // a byte for dataset.dtype, then the file
+void token_file(std::string_view bytes);      // one byte that selects dataset.dtype, then the file
 void yaml(std::string_view bytes);            // a configuration
 
-// All of them, by name.
+// Returns all targets by name.
 const std::map<std::string, void (*)(std::string_view)>& targets();
 
 }  // namespace heddle::fuzz

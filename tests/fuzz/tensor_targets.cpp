@@ -1,4 +1,4 @@
-// Readers of tensors: safetensors files, Hugging Face's index over them, manifests over them.
+// Fuzzing targets for tensor files: safetensors files, Hugging Face indices and checkpoint manifests.
 #include <ATen/core/Tensor.h>
 
 #include <cstdlib>
@@ -22,17 +22,17 @@ using json = nlohmann::ordered_json;
 
 constexpr const char* kShard = "a.safetensors";
 
-// Both ends of each tensor, as it is stored and as float32.
+// Reads both ends of each tensor in its stored dtype and as float32.
 template <class Read>
 void read_ends(const std::vector<int64_t>& shape, at::ScalarType dtype, const Read& read) {
   for (const bool end : {false, true})
     for (const at::ScalarType as : {dtype, at::kFloat}) {
-      if (as != dtype && at::isComplexType(dtype)) continue;  // a conversion that warns
+      if (as != dtype && at::isComplexType(dtype)) continue;  // converting complex to real warns
       read(asked_box(shape, as, end));
     }
 }
 
-// The sums that the shard would have, so that a changed input comes past the checksums.
+// Replaces checksums by those of the shard, so that a mutated manifest passes the checksum test.
 void repair_sums(json& parsed, const SafetensorsFile& shard) {
   for (json& tensor : parsed["tensors"])
     for (json& box : tensor.at("boxes")) {
@@ -47,7 +47,7 @@ std::string repaired(std::string_view text, const std::filesystem::path& shard) 
   try {
     repair_sums(parsed, SafetensorsFile(shard));
   } catch (const std::exception&) {
-    // The reader meets it too.
+    // The reader reports the same error.
   }
   return checksummed(parsed.dump());
 }
@@ -99,7 +99,7 @@ void hf_index(std::string_view bytes) {
   }
 }
 
-// What an export is made of: names of files, dtypes, the index's metadata.
+// The metadata of an export: file names, dtypes and the metadata of the index.
 void hf_notes(std::string_view bytes) {
   const auto [tensors, config] = two_files(bytes);
   files().write("tensors.json", tensors);

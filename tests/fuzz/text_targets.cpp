@@ -1,4 +1,4 @@
-// Readers of text: a model's shape, where a run stands, a configuration.
+// Fuzzing targets for text files: config.json, resume positions, configurations.
 #include <cstdlib>
 
 #include "fuzz/checksummed.h"
@@ -11,7 +11,7 @@
 
 namespace heddle::fuzz {
 
-// What was read is written and read again: it stays what it was.
+// Checks that a parsed config.json is unchanged after writing and parsing it again.
 void config_json(std::string_view bytes) {
   try {
     const ModelConfig config = read_model_config(files().write("config.json", bytes));
@@ -30,7 +30,7 @@ void position(std::string_view bytes) {
   }
 }
 
-// What was read is written; without variables and with text in UTF-8 it would be read again.
+// Writes the parsed configuration. Parsing it again would need UTF-8 text without variables.
 void yaml(std::string_view bytes) {
   try {
     const Node root = config::read_text(std::string(bytes), "run.yaml");

@@ -1,4 +1,4 @@
-// Readers of tokens: files with and without headers, Megatron's pairs of files.
+// Fuzzing targets for token files with and without headers, and for Megatron's file pairs.
 #include <algorithm>
 #include <cstdlib>
 #include <optional>

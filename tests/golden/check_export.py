@@ -1,14 +1,18 @@
-"""Checks what transformers reads of heddle's exports: every tensor, and the loss of a held-out batch.
+"""Checks that transformers reads heddle's exports: every tensor, and the loss of a held-out batch.
 
 Run by hand (needs torch 2.11, transformers 5 and a build; no test runs it):
 
     python3 tests/golden/check_export.py --heddle build/heddle
 
-For llama, llama with a tied head, qwen2 and qwen3, in fp32 and bf16, as transformers saved them in several files: a
-run of two steps on two ranks under fsdp2, tensor parallelism, a pipeline and ZeRO 3. Then transformers loads
-model/consolidated without a warning, its tensors equal those of the sharded checkpoint bit for bit (rounded once where
-the dtype is another), files and dtypes are the original's, and its loss is that of the run's validation (fp32) and of
-heddle on the exported directory, to 2e-5. bf16 models are also trained in fp32, and exported as bf16. A tied head under a pipeline is refused by heddle, and left out.
+The models are llama, llama with a tied head, qwen2 and qwen3, in fp32 and bf16, saved by transformers in several files.
+Each trains two steps on two ranks under fsdp2, tensor parallelism, a pipeline and ZeRO-3. Then the script checks that
+
+- transformers loads model/consolidated without a warning,
+- its tensors equal those of the sharded checkpoint bit for bit (rounded once if the dtype differs),
+- file names and dtypes are those of the original model,
+- its loss agrees to 2e-5 with the run's validation loss (fp32), and with heddle's loss on the exported directory.
+
+bf16 models are also trained in fp32 and exported as bf16. heddle refuses a tied head in a pipeline, so that case is skipped.
 """
 
 import argparse
@@ -56,7 +60,7 @@ def write_tokens(file, tokens):
 
 
 def train(heddle, folder, run, model, distributed, steps, rate, ranks, dtype=None):
-    """Returns the loss of the validation at the end."""
+    """Returns the validation loss at the end."""
     config = {
         "seed": 3,
         "step_scheduler": {"global_batch_size": 4, "local_batch_size": 2, "max_steps": steps, "val_every_steps": steps},
@@ -76,7 +80,7 @@ def train(heddle, folder, run, model, distributed, steps, rate, ranks, dtype=Non
 
 
 def saved_tensors(model):
-    """The tensors of a sharded model, put together box by box."""
+    """Assembles the tensors of a sharded model from their boxes."""
     tensors = {}
     for name, entry in json.loads((model / "manifest.json").read_text())["tensors"].items():
         for box in entry["boxes"]:
@@ -88,7 +92,7 @@ def saved_tensors(model):
 
 
 def stored(folder):
-    """Name to file and dtype."""
+    """Returns {name: (file, dtype)}."""
     out = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:

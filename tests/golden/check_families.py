@@ -1,14 +1,14 @@
-"""Trains every dense family with heddle and with transformers, on several topologies, and reads the exports.
+"""Trains every dense family with heddle and with transformers on several topologies, and checks the exports.
 
 Run by hand (needs torch 2.11, transformers 5 and a build; no test runs it):
 
     python3 tests/golden/check_families.py --heddle build/heddle [--only NAME]
 
-The models are those of make_golden.py (and of make_baichuan.py, make_nas.py and make_kimi_k3.py, whose references are their own
-models; the last one needs AUTOMODEL). Five steps of
-AdamW on four samples: losses agree to 2e-5 and gradient norms to 2e-4 on one rank, fsdp2 2, tp 2, tp 2 with sequence
-parallelism, pp 2 (untied heads), cp 2, and compositions with recomputation and accumulation. Then transformers loads the
-export with the keys of the original and its loss, and continues a prompt greedily as `heddle generate`.
+The models are those of make_golden.py, and of make_baichuan.py, make_nas.py and make_kimi_k3.py, whose references are their
+own models. make_kimi_k3.py needs AUTOMODEL. After five steps of AdamW on four samples, losses agree to 2e-5 and gradient
+norms to 2e-4 on one rank, fsdp2 2, tp 2, tp 2 with sequence parallelism, pp 2 (untied heads), cp 2, and combinations with
+activation checkpointing and gradient accumulation. Then transformers loads the export with the original keys, computes the
+same loss, and continues a prompt greedily like `heddle generate`.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def train(heddle, folder, name, model, distributed, ranks, local):
 
 
 def reference(folder):
-    """The model, and a function from tokens to logits."""
+    """Returns the model, and a function from tokens to logits."""
     if folder.name == "step3p5":
         model = Step(json.loads((folder / "config.json").read_text()))
         model.load(folder / "model.safetensors")
@@ -91,7 +91,7 @@ def reference(folder):
     if folder.name != "baichuan":
         config = json.loads((folder / "config.json").read_text())
         mixture = {key for key in ("num_experts_per_tok", "num_experts_per_token", "moe_k", "top_k_experts") if config.get(key)}
-        loop = {"experts_implementation": "eager"} if mixture else {}  # the grouped product wants multiples of 16 bytes
+        loop = {"experts_implementation": "eager"} if mixture else {}  # the grouped product needs multiples of 16 bytes
         auto = {"mistral4": Mistral4ForCausalLM, "muse_glimmer": MuseGlimmerForConditionalGeneration}.get(folder.name, AutoModelForCausalLM)
         model = auto.from_pretrained(folder, dtype=torch.float32, **loop).train()
         return model, lambda tokens: model(tokens, use_cache=False).logits
@@ -146,7 +146,7 @@ def check_export(heddle, folder, original, rows, final):
 
 
 def without_auxiliary_loss(original, folder):
-    """A copy of a mixture that trains without it: its value depends on how samples are dealt."""
+    """Copies a mixture without its auxiliary loss, whose value depends on how samples are split into microbatches."""
     config = json.loads((original / "config.json").read_text())
     if not config.get("output_router_logits"):
         return original

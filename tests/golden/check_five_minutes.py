@@ -1,4 +1,4 @@
-"""Fine-tunes on the conversations of docs/fine-tuning.md, and checks that transformers gives heddle's answers.
+"""Fine-tunes on the conversations of docs/fine-tuning.md, and checks that transformers generates the same answers as heddle.
 
 Run by hand (needs torch 2.11, transformers 5, tokenizers, jinja2 and a build; no test runs it):
 
@@ -33,7 +33,7 @@ COMMANDS = ("heddle train chat.yaml --nproc-per-node 2",
 
 
 def recipe():
-    """chat.yaml of the page, trained for long enough to learn the answers."""
+    """Returns the page's chat.yaml with enough steps to learn the answers."""
     page = (ROOT / "docs" / "fine-tuning.md").read_text()
     text = re.findall(r"```yaml\n(.*?)```", page, re.S)[0]
     text = text.replace("num_epochs: 2", "num_epochs: 4, val_every_steps: 20").replace("lr: 1.0e-5", "lr: 0.003")

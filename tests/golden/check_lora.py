@@ -1,13 +1,12 @@
-"""Trains adapters with heddle and with PEFT on transformers, as three kinds of AutoModel's recipes ask for them.
+"""Trains adapters with heddle and with PEFT on transformers, for three kinds of AutoModel's recipes.
 
 Run by hand (needs torch 2.11, transformers 5.12, peft 0.21 and a build; no test runs it):
 
     python3 tests/golden/check_lora.py --heddle build/heddle --examples AUTOMODEL/examples [--only KIND]
 
-The section peft is that of the recipe, word for word; model, data, sizes and steps are small. A step of heddle's with a
-learning rate of 0 writes the adapter that both begin with. Five steps of AdamW: losses agree to 2e-5 and gradient norms
-to 2e-4 on one rank and on two (fsdp2), and PEFT's adapter after them is near heddle's. Both adapters merged by
-`heddle convert` give the logits of PEFT's model.
+The section peft is copied from the recipe. The model, the data, sizes and steps are small. A heddle step with learning rate
+0 writes the initial adapter for both. After five steps of AdamW, losses agree to 2e-5 and gradient norms to 2e-4 on one rank
+and on two (fsdp2), and the adapters are close. Both adapters, merged by `heddle convert`, give the logits of PEFT's model.
 """
 
 import argparse
@@ -26,11 +25,11 @@ from check_export import write_tokens
 
 HERE = pathlib.Path(__file__).parent
 ALL = {"match_all_linear": True, "dim": 6, "alpha": 9}
-KINDS = {  # a golden model, and the recipe or a section of its own
+KINDS = {  # a golden model, and a recipe or a custom section
     "proj": ("llama", "llm_finetune/qwen/qwen3_0p6b_hellaswag_peft.yaml"),
     "all_linear": ("qwen2", "llm_finetune/agent/qwen2_5_3b_function_calling_lora.yaml"),
     "experts": ("qwen3_moe_window", "llm_finetune/qwen/qwen3_moe_30b_lora.yaml"),
-    # Families whose files join layers: PEFT has one adapter where heddle has several layers.
+    # Families whose files join layers: one adapter of PEFT corresponds to several layers of heddle.
     "joined": ("phi3", "llm_finetune/phi/phi_3_mini_it_squad_peft.yaml"),
     "joined_all": ("phi3", ALL),
     "joined_dora": ("phi3", {**ALL, "use_dora": True}),
@@ -100,7 +99,7 @@ def logits_of(model, rows):
 
 
 def check_merged(heddle, base, adapter, folder, rows):
-    """The sum of base and adapter, as heddle convert writes it and as PEFT computes it."""
+    """Compares base plus adapter as `heddle convert` writes it with PEFT's merged weights."""
     done = subprocess.run([heddle, "convert", adapter, folder], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip())

@@ -4,10 +4,10 @@ Run by hand (needs torch 2.11, transformers 5, tokenizers and a build; no test r
 
     python3 tests/golden/check_text.py --heddle build/heddle
 
-For llama with each of four tokenizers (byte-level BPE, SentencePiece BPE, unigram, WordPiece), and for qwen2 and qwen3 with
-byte-level BPE (transformers loads no other tokenizer for these): a model of random weights that transformers saves is
-fine-tuned with heddle; then `heddle generate` and transformers continue the same prompt greedily, from a checkpoint and
-from its export, and the texts are equal, and so are the ids.
+The models are llama with each of four tokenizers (byte-level BPE, SentencePiece BPE, unigram, WordPiece), and qwen2 and
+qwen3 with byte-level BPE (transformers loads no other tokenizer for these). heddle fine-tunes a randomly initialized model
+that transformers saved. Then `heddle generate` and transformers continue the same prompt greedily, from a checkpoint and
+from its export. Texts and token ids must be equal.
 """
 
 import argparse

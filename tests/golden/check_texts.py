@@ -1,11 +1,11 @@
-"""Trains on every data set of texts with heddle and with transformers, on the same samples, and compares the losses.
+"""Trains on every text data set with heddle and with transformers on the same samples, and compares losses.
 
 Run by hand (needs torch, transformers 5, tokenizers and jinja2):
 
     python3 tests/golden/check_texts.py build/heddle
 
-Samples are read from the .samples file that heddle prepares, in the order of torch.randperm; rows are filled to the longest
-of their batch. Losses must agree to 2e-5, gradient norms to 2e-4.
+Samples come from the .samples file that heddle prepares, in the order of torch.randperm. Rows are padded to the longest
+sample of their batch. Losses must agree to 2e-5, gradient norms to 2e-4.
 """
 
 import json
@@ -28,7 +28,7 @@ import rows  # noqa: E402
 SEED, STEPS, BATCH, MICRO = 11, 6, 6, 2
 CHATML = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}<|im_end|>\n{% endfor %}"
           "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
-KINDS = {  # target, key of the texts, form of rows, template, more keys
+KINDS = {  # target, key of the texts, row format, template, further keys
     "squad": ("squad.make_squad_dataset", "dataset_name", "squad", None, ""),
     "squad_chat": ("squad.make_squad_dataset", "dataset_name", "squad", CHATML, ""),
     "hellaswag": ("hellaswag.HellaSwag", "path_or_dataset", "swag", None, ""),
@@ -41,7 +41,7 @@ KINDS = {  # target, key of the texts, form of rows, template, more keys
 
 
 def samples(file):
-    """The (inputs, labels) of a .samples file; docs/reference/data.md."""
+    """Returns the (inputs, labels) of a .samples file (docs/reference/data.md)."""
     data = pathlib.Path(file).read_bytes()
     count, _, _, width, flags = struct.unpack_from("<QQQII", data, 16)
     tokens, starts, run_starts, runs = (data[at:at + size] for at, size in struct.iter_unpack("<QQ", data[80:144]))
@@ -60,7 +60,7 @@ def samples(file):
 
 
 def reference(model, data):
-    """The losses and gradient norms of AdamW in transformers."""
+    """Returns the losses and gradient norms of AdamW in transformers."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(SEED)).tolist()
     losses, norms = [], []

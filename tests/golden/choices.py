@@ -1,12 +1,10 @@
-"""Measures how far the choices of a model (top-k, limits of gates, rounding) are from their borders.
+"""Measures how far a model's discrete choices (top-k, clamps, rounding) are from their decision borders.
 
-A last bit flips a choice at its border, and losses and gradients jump with it. Which numbers have such a bit depends on
-the processor: its products sum in another order. A golden case needs data whose choices all keep their distance:
-make_golden.py draws data until they do, and
+A difference in the last bit flips a choice at its border, and losses and gradients jump. Rounding depends on the processor,
+because matrix products sum in different orders. So golden cases need data whose choices all keep a distance from their
+borders. make_golden.py draws data until they do. To measure existing cases:
 
     python3 tests/golden/choices.py CASE...
-
-measures cases that are there.
 """
 
 import copy
@@ -18,14 +16,14 @@ import sys
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ORDERS = 3  # other orders of the sums
-LEAST = 9  # distance of a choice from its border, in deviations of its number between orders
+ORDERS = 3  # number of other summation orders
+LEAST = 9  # minimum distance of a choice from its border, in deviations between summation orders
 TINY = 1e-20
 aten = torch.ops.aten
 
 
 class Recorder(TorchDispatchMode):
-    """Records the numbers of choices. order: a seed that permutes the terms of each product's sums; None: as they are."""
+    """Records the values that decide choices. order: seed that permutes the terms of a product's sums. None: unchanged."""
 
     def __init__(self, order=None):
         super().__init__()
@@ -66,16 +64,16 @@ def recorded(model, data, train, order=None):
 
 
 def distance(model, data, train):
-    """The least distance of a choice from its border, in deviations; infinity: the model does not choose."""
+    """Returns the smallest distance of a choice from its border, in deviations. Infinity: the model makes no choice."""
     want, least = recorded(model, data, train), math.inf
     for order in range(1, ORDERS + 1):
         if least < LEAST:
             break
         got = recorded(model, data, train, order)
         if [x.shape for x in got] != [x.shape for x in want]:
-            return 0.0  # a choice flipped: an expert has another number of rows
+            return 0.0  # a choice flipped: an expert got another number of rows
         for a, b in zip(want, got):
-            # Two experts without weight are the same choice; -inf is masked.
+            # Ties between experts without weight do not matter. -inf means masked.
             real = torch.isfinite(a).all(-1) & torch.isfinite(b).all(-1) & (a.abs().amax(-1) > TINY)
             gap, deviation = (a[..., 0] - a[..., 1]).abs()[real], (a - b).abs().amax(-1)[real]
             if gap.numel():
@@ -84,7 +82,7 @@ def distance(model, data, train):
 
 
 def draw(make_data, model, train):
-    """Data whose choices all keep their distance, from the first 1000 that make_data() gives."""
+    """Returns the first data of make_data() whose choices all keep their distance, after at most 1000 draws."""
     for _ in range(1000):
         data = make_data()
         if distance(model, data, train) >= LEAST:

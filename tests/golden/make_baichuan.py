@@ -1,14 +1,13 @@
-"""Makes baichuan/: a tiny Baichuan 2 model, its files, and what a plain implementation in PyTorch computes.
+"""Makes baichuan/: a tiny Baichuan 2 model, its files, and the results of a plain PyTorch implementation.
 
-transformers has no baichuan. The model here is written from the published definition of Baichuan2-7B: one product W_pack
-for q, k and v of heads that are not grouped, the rotary embedding of Llama, RMS norms, a gated MLP, and a head that
-computes with the rows of its weight divided by their length.
+transformers has no Baichuan. The model follows the published definition of Baichuan2-7B: one projection W_pack for q, k and
+v without grouped heads, Llama's RoPE, RMS norms, a gated MLP, and a head with row-normalized weights.
 
 Run by hand (needs torch 2.11; no test runs it):
 
     python3 tests/golden/make_baichuan.py
 
-The folder is like those of make_golden.py.
+The folder has the format of make_golden.py.
 """
 
 import json
@@ -46,7 +45,7 @@ def rms(x, weight):
 
 
 def turned(x):
-    """x [rows, heads, sequence, dim]: number i and number i + dim / 2 are a pair."""
+    """x: [rows, heads, sequence, dim]. Rotates the pairs (i, i + dim / 2)."""
     half = x.shape[-1] // 2
     frequencies = 1 / 10000.0 ** (torch.arange(half).float() / half)
     angles = torch.arange(x.shape[2]).float()[:, None] * frequencies

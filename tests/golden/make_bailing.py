@@ -1,14 +1,14 @@
-"""Makes bailing_moe/: a tiny Ling 2.0 model, its files, and what a plain implementation in PyTorch computes.
+"""Makes bailing_moe/: a tiny Ling 2.0 model, its files, and the results of a plain PyTorch implementation.
 
-transformers has no bailing_moe. The model here is written from the published definition of BailingMoeV2: grouped heads
-out of one product for q, k and v, a norm of each head, half of each head rotated, dense layers first, then shared experts
-and a router of sigmoids whose bias chooses experts in groups and does not weigh them.
+transformers has no bailing_moe. The model follows the published definition of BailingMoeV2: grouped-query attention with one
+projection for q, k and v, a norm per head, RoPE on half of each head, dense layers first, then shared experts and a sigmoid
+router whose correction bias selects experts in groups but does not affect the routing weights.
 
 Run by hand (needs torch 2.11; no test runs it):
 
     python3 tests/golden/make_bailing.py
 
-The folder is like those of make_golden.py.
+The folder has the format of make_golden.py.
 """
 
 import json
@@ -84,7 +84,7 @@ class Bailing:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.c["rms_norm_eps"]) * self.p[name]
 
     def rotated(self, x):
-        """x [batch, heads, tokens, head_dim]."""
+        """x: [batch, heads, tokens, head_dim]."""
         dim = int(self.c["head_dim"] * self.c["partial_rotary_factor"])
         turns = torch.arange(x.shape[2]).float()[:, None] / self.c["rope_theta"] ** (torch.arange(0, dim, 2).float() / dim)
         cos, sin = turns.cos(), turns.sin()
@@ -108,7 +108,7 @@ class Bailing:
         return linear(silu(linear(x, gate)) * linear(x, up), down)
 
     def weights(self, x, at):
-        """Of every expert, [tokens, experts]; 0 where a token does not choose it."""
+        """Returns the routing weights [tokens, experts], 0 for unselected experts."""
         c = self.c
         scores = linear(x, self.p[f"{at}.gate.weight"]).sigmoid()
         choosing = (scores + self.bias[f"{at}.gate.expert_bias"]).detach()

@@ -1,14 +1,13 @@
-"""Makes distill/golden.json: a student (llama) trained on the logits of a teacher (llama_tied) by transformers' models.
+"""Makes distill/golden.json: a student (llama) distilled from a teacher (llama_tied) with transformers' models.
 
 Run by hand (needs torch 2.11 and transformers 5; no test runs it):
 
     python3 tests/golden/make_distill.py
 
-Samples have 3 to 12 tokens, so microbatches have unequal numbers of labels; each sample is computed alone. A step has
-four samples, in their order. loss = (1 - ratio) CE + ratio T^2 KL(teacher || student) over tokens with a label, both
-divided by their number in the step; AdamW in fp32 as make_golden.py, without decay. Of each case: loss, ce_loss,
-kd_loss and the gradient norm before clipping, of 5 steps, and the three losses of the 6 samples of validation, after
-the last step.
+Samples have 3 to 12 tokens, so microbatches have unequal label counts. Each sample is computed alone. A step has four
+samples, in order. loss = (1 - ratio) CE + ratio T^2 KL(teacher || student) over tokens with a label, both divided by the
+step's label count. AdamW in fp32 as in make_golden.py, without weight decay. Each case holds loss, ce_loss, kd_loss and the
+gradient norm before clipping of 5 steps, and the three losses of 6 validation samples after the last step.
 """
 
 import json
@@ -24,7 +23,7 @@ CASES = {"half": (0.5, 1.0), "warm": (0.7, 2.5), "all": (1.0, 1.0), "none": (0.0
 
 
 def parts(student, teacher, samples, temperature):
-    """Sums of the cross entropy and of the divergence, and the number of labels."""
+    """Returns the sums of the cross entropy and of the divergence, and the number of labels."""
     ce, kd, labels = 0.0, 0.0, 0
     for sample in samples:
         row, label = torch.tensor([sample[:-1]]), torch.tensor(sample[1:])

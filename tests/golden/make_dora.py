@@ -1,12 +1,12 @@
-"""Makes dora/: five steps of DoRA adapters on llama_odd as peft and transformers compute them, and the adapter.
+"""Makes dora/: five steps of DoRA adapters on llama_odd computed by peft and transformers, and the adapter.
 
 Run by hand (needs torch 2.11, transformers 5 and peft 0.21; no test runs it):
 
     python3 tests/golden/make_dora.py
 
-first.safetensors has A as it begins, by heddle's names (B begins with zeros); golden.json the tokens, and per step
-the loss and the gradient norm of AdamW in fp32 (lr 1e-2, else as in make_golden.py); adapter/ what peft saves after
-the steps; merged.safetensors some weights of the merged model.
+first.safetensors holds the initial A under heddle's names (the initial B is 0). golden.json holds the tokens, and per step
+the loss and the gradient norm of AdamW in fp32 (lr 1e-2, otherwise as in make_golden.py). adapter/ is what peft saves after
+the steps. merged.safetensors holds some weights of the merged model.
 """
 
 import json

@@ -1,12 +1,12 @@
-"""Makes the golden files of examples/model: tiny GPT-2 models, a token file, and what transformers computes.
+"""Makes the golden files of examples/model: tiny GPT-2 models, a token file, and the results of transformers.
 
 Run by hand (needs torch 2.11 and transformers 5; no test runs it):
 
     python3 tests/golden/make_gpt2.py
 
-gpt2 has a tied head, gpt2_untied has not, its weights lie in several files. Each folder has config.json, the weights,
-tokens.bin (a token file; sample i is the tokens from i * SEQUENCE on, one more than SEQUENCE) and golden.json: per step
-the loss (sum of token losses / labels) and the gradient norm before clipping, of AdamW in fp32 as in make_golden.py.
+gpt2 has a tied head. gpt2_untied has an untied head and several weight files. Each folder has config.json, the weights,
+tokens.bin (a token file; sample i has SEQUENCE + 1 tokens from i * SEQUENCE on) and golden.json: per step the loss (sum of
+token losses / labels) and the gradient norm before clipping, for AdamW in fp32 as in make_golden.py.
 """
 
 import json
@@ -28,7 +28,7 @@ CASES = {"gpt2": dict(), "gpt2_untied": dict(tie_word_embeddings=False, n_inner=
 def make_model(fields, seed):
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt2", **SIZES, **fields), dtype=torch.float32)
-    with torch.no_grad():  # norms and biases start at 1 and 0: make them tell
+    with torch.no_grad():  # norms and biases start at 1 and 0, where some errors would not show
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))

@@ -1,12 +1,12 @@
-"""Makes joined/: five steps of LoRA adapters on phi3 as peft and transformers compute them, and the adapter.
+"""Makes joined/: five steps of LoRA adapters on phi3 computed by peft and transformers, and the adapter.
 
 Run by hand (needs torch 2.11, transformers 5 and peft 0.21; no test runs it):
 
     python3 tests/golden/make_joined.py
 
-Phi-3 has one layer qkv_proj and one gate_up_proj, so PEFT has one A of each. first.safetensors has A as it begins, by
-heddle's names: that of the first part (B begins with zeros); golden.json the tokens, and per step the loss and the
-gradient norm of AdamW in fp32 (as in make_dora.py); adapter/ what peft saves after the steps; merged.safetensors some
+Phi-3 has one layer qkv_proj and one gate_up_proj, so PEFT has one A for each. first.safetensors holds the initial A under
+heddle's name of the first part (the initial B is 0). golden.json holds the tokens, and per step the loss and the gradient
+norm of AdamW in fp32 (as in make_dora.py). adapter/ is what peft saves after the steps. merged.safetensors holds some
 weights of the merged model.
 """
 

@@ -1,15 +1,15 @@
-"""Makes kimi_k3/, kimi_k3_plain/ and quantized/kimi_k3_mxfp4/: tiny models of Kimi K3's text, their files, and what NeMo AutoModel's code computes.
+"""Makes kimi_k3/, kimi_k3_plain/ and quantized/kimi_k3_mxfp4/: tiny Kimi K3 text models, and the results of NeMo AutoModel.
 
-transformers has no Kimi K3. AutoModel's layers are its own torch code but for the kernels of flash-linear-attention, in whose
-place this file puts their definitions: a causal convolution with silu, a norm with a sigmoid gate behind it, and the delta rule
-token by token.
+transformers has no Kimi K3. AutoModel's layers are plain PyTorch except for the kernels of flash-linear-attention. This
+script replaces those kernels by their definitions: a causal convolution with silu, a norm followed by a sigmoid gate, and
+the delta rule token by token.
 
 Run by hand (needs torch 2.11, transformers 5 and a checkout of NeMo AutoModel at 36044ad3; no test runs it):
 
     AUTOMODEL=path/to/Automodel python3 tests/golden/make_kimi_k3.py
 
-The folders are like those of make_golden.py and make_quantized.py; keys and tensors have the published names. The second one has the keys of the whole
-model around those of its text, and a tensor of another part of it.
+The folders have the format of make_golden.py and make_quantized.py. Keys and tensors have the published names.
+kimi_k3_plain/ also has the keys of the whole multimodal model, and a tensor of another part of that model.
 """
 
 import importlib.machinery
@@ -37,7 +37,7 @@ COMMON = dict(vocab_size=61, hidden_size=28, intermediate_size=38, num_attention
               hidden_act="situ", tie_word_embeddings=False, kda_use_fused_gate=False, dtype="float32")
 DELTA = dict(head_dim=11, num_heads=3, short_conv_kernel_size=3)
 CONFIGS = {
-    # Blocks of two layers, the last one of one; everything that is new against Kimi Linear, within reach of its bounds.
+    # Blocks of two layers, the last of one layer; every feature beyond Kimi Linear, with limits that are reached.
     "kimi_k3": dict(**COMMON, num_hidden_layers=5, q_lora_rank=10, num_shared_experts=2, num_expert_group=3, topk_group=2,
                     routed_scaling_factor=1.7, attn_res_block_size=2, activation_situ_beta=0.8,
                     activation_situ_linear_beta=1.3, pad_token_id=3,
@@ -76,7 +76,7 @@ class FusedRMSNormGated(torch.nn.Module):
 
 
 def chunk_kda(q, k, v, g, beta, **_):
-    """[batch, tokens, heads, width]; the state is [batch, heads, key, value]."""
+    """Tensors are [batch, tokens, heads, width]. The state is [batch, heads, key, value]."""
     unit = lambda x: x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + 1e-6)
     q, k = unit(q) * q.shape[-1] ** -0.5, unit(k)
     state, out = q.new_zeros(*q.shape[0:1], *q.shape[2:], v.shape[-1]), []
@@ -89,7 +89,7 @@ def chunk_kda(q, k, v, g, beta, **_):
 
 
 def with_definitions():
-    """Puts the definitions above where AutoModel looks for the kernels."""
+    """Installs the definitions above in place of the kernels that AutoModel imports."""
     modules = {"fla": {}, "fla.ops": {}, "fla.modules": dict(ShortConvolution=ShortConvolution, FusedRMSNormGated=FusedRMSNormGated),
                "fla.ops.kda": dict(chunk_kda=chunk_kda, fused_recurrent_kda=chunk_kda),
                "fla.ops.kda.gate": dict(fused_kda_gate=lambda g, a_log, dt_bias: None)}
@@ -107,7 +107,7 @@ class Output:
 
 
 class Model(torch.nn.Module):
-    """AutoModel's KimiK3ForCausalLM in fp32; files in the published names."""
+    """AutoModel's KimiK3ForCausalLM in fp32, with files in the published names."""
 
     def __init__(self, keys):
         super().__init__()
@@ -141,7 +141,7 @@ def make_model(keys, seed):
     model = Model(keys)
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            # Heads of small numbers are normalised, and what is lost in rounding grows by that: larger taps and rms_norm_eps.
+            # Normalizing small heads amplifies rounding errors, so the taps and rms_norm_eps are larger.
             std = 0.1 if tensor.dim() == 1 else 0.9 if tensor.dim() == 3 and "conv1d" in name else 0.2
             tensor.copy_(torch.randn_like(tensor) * std)
             if name.endswith("norm.weight"):
@@ -152,7 +152,7 @@ def make_model(keys, seed):
 
 
 def mxfp4_case():
-    """Experts in mxfp4 as compressed-tensors packs them; AutoModel's function must give the same values."""
+    """Packs experts in mxfp4 as compressed-tensors does. AutoModel's function must return the same values."""
     keys = {**CONFIGS["kimi_k3"], "num_hidden_layers": 3, "routed_expert_hidden_size": 64, "moe_intermediate_size": 32,
             "dtype": "bfloat16", "linear_attn_config": {**CONFIGS["kimi_k3"]["linear_attn_config"], "kda_layers": [1, 2],
                                                         "full_attn_layers": [3]}}

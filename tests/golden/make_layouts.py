@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/layouts/trees.jsonl: directories of data sets, and the rows that the library datasets reads of them.
+"""Makes tests/golden/layouts/trees.jsonl: data set directories, and the rows that the library datasets reads from them.
 
     python3 -m pip install datasets==5.2.0 && python3 tests/golden/make_layouts.py
 
-A line is a tree: its files in order (file k holds one row, {"a": k}), symbolic links, README.md, .huggingface.yaml, and
-for each configuration that is asked for ("": none) the splits in their order with the rows of each; null: datasets
-refuses. The first line has the version of datasets."""
+Each line is one directory tree: its files in order (file k holds one row, {"a": k}), symbolic links, README.md,
+.huggingface.yaml, and for each requested configuration ("": none) the splits in order with their rows. null: datasets
+refuses the configuration. The first line holds the version of datasets."""
 
 import gzip
 import json
@@ -49,7 +49,7 @@ def materialise(tree, folder):
 
 
 def rows(folder, name, cache):
-    """[[split, rows of it], ...] of a configuration, None where datasets refuses, and why."""
+    """Returns [[split, rows], ...] of a configuration, or None if datasets refuses, and the reason."""
     import datasets
     try:
         read = datasets.load_dataset(folder, name or None, cache_dir=cache)
@@ -59,7 +59,7 @@ def rows(folder, name, cache):
 
 
 def front(*configs, **more):
-    """A README.md with these configurations: its front matter is JSON in flow style, which is YAML."""
+    """Returns a README.md with these configurations. Its front matter is JSON, which is valid YAML."""
     lines = [f"{key}: {value}" for key, value in more.items()] + (["configs:"] if configs else [])
     lines += ["- " + json.dumps(config) for config in configs]
     return "---\n" + "\n".join(lines) + "\n---\n# a data set\n"
@@ -75,7 +75,7 @@ def split(name, path):
 
 ONE = ["data/a.parquet", "data/x/b.parquet", "data/x/y/c.parquet"]
 WRITTEN = [
-    # names of files and directories as splits
+    # splits from names of files and directories
     {"files": ["train.jsonl", "test.jsonl", "other.jsonl"]},
     {"files": ["b.jsonl", "a.jsonl", "dataset_info.json", "config.json"]},
     {"files": ["train/a.jsonl", "train/b.jsonl", "test/a.jsonl", "validation.jsonl"]},
@@ -91,7 +91,7 @@ WRITTEN = [
     {"files": ["sub/deep/down/eval/x.parquet", "sub/deep/down/dev/x.parquet"]},
     {"files": [".train.jsonl", "a.jsonl", ".hidden/train.jsonl", "__pycache__/train.jsonl", "x/__test__/b.jsonl"]},
     {"files": ["__test.jsonl", "a.jsonl"]},
-    # names of push_to_hub
+    # names written by push_to_hub
     {"files": ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet",
                "data/random-00000-of-00001.parquet", "data/test-00000-of-00001.parquet", "test.parquet"]},
     {"files": ["data/train_sft-00000-of-00001.parquet", "data/test_gen-00000-of-00001-8f00.parquet"]},
@@ -99,7 +99,7 @@ WRITTEN = [
     {"files": ["data/v1.train-00000-of-00001.parquet", "data/train-1-of-1.parquet"]},
     {"files": ["en/train-00000-of-00001.parquet", "de/train-00000-of-00001.parquet"]},
     {"files": ["data/train-00000-of-00001.jsonl", "data/notes.jsonl"]},
-    # several kinds of files
+    # several file types
     {"files": ["a.jsonl", "b.jsonl", "c.parquet"]},
     {"files": ["a.jsonl", "c.parquet"]},
     {"files": ["a.json", "b.jsonl"]},
@@ -120,13 +120,13 @@ WRITTEN = [
     {"files": ["notes.bin"]},
     {"files": []},
     {"files": ["dataset_dict.json", "train/data-00000-of-00001.arrow", "train/state.json", "train/dataset_info.json"]},
-    # links
+    # symbolic links
     {"files": ["blobs/x", "blobs/y"], "links": {"data/train.jsonl": "../blobs/x"}},
     {"files": ["real/train.jsonl", "a/train.jsonl"], "links": {"link": "real"}},
     {"files": ["real/a.jsonl", "b.jsonl"], "links": {"link": "real"},
      "readme": front(config("default", "link/*.jsonl"))},
     {"files": ["a.jsonl"], "links": {"b.jsonl": "nowhere.jsonl"}},
-    # front matter without configurations, and broken
+    # front matter without configurations, and invalid front matter
     {"files": ["train.jsonl"], "readme": "# text\n\n---\nconfigs: [x]\n---\n", "names": ["", "default", "x"]},
     {"files": ["train.jsonl"], "readme": "---\nlicense: mit\nlanguage:\n- no\n---\n", "names": ["", "default", "en"]},
     {"files": ["train.jsonl"], "readme": "---\nconfigs: [\n---\n"},
@@ -228,7 +228,7 @@ PATTERNS = ["*", "**", "data/*", "**/*.K", "*.K", "en/**", "train*", "**/train*"
 
 
 def pattern(dice, names, kind):
-    """A pattern that matches one of `names` more often than not."""
+    """Draws a pattern that usually matches at least one of `names`."""
     folder, stem = os.path.split(dice.choice(names))
     parts = folder.split("/")
     return dice.choice([os.path.join(folder, stem), os.path.join(folder, "*." + kind), os.path.join(folder, "*"), "**/" + stem,
@@ -262,7 +262,7 @@ def drawn(dice):
 
 
 def named(tree):
-    """The configurations to ask for."""
+    """Returns the configurations to request."""
     if "names" in tree:
         return tree.pop("names")
     text = tree.get("yaml") or tree.get("readme", "")

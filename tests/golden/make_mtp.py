@@ -4,11 +4,11 @@ Run by hand (needs torch 2.11 and transformers 5.24; no test runs it):
 
     python3 tests/golden/make_mtp.py [CASE...]
 
-transformers has no such heads, so they are put together here from its blocks by NeMo AutoModel's rules: each head
-computes its blocks from eh_proj([enorm(embedding of the token predicted last), hnorm(hidden states)]), the first from the
-model's normalised hidden states, and ends with final_layernorm. The loss, which golden.json holds as the loss of each
-step, is that of the next token and `scale` times the mean of the heads' losses, each a sum over its labels divided by the
-number of labels of the next token. The files have the blocks of all heads as mtp.layers.N.
+transformers has no prediction heads, so the heads are built from its blocks by NeMo AutoModel's rules. Each head computes
+its blocks from eh_proj([enorm(embedding of the token predicted last), hnorm(hidden states)]), the first head from the
+model's normalized hidden states, and ends with final_layernorm. golden.json holds the loss of each step: the next-token loss
+plus `scale` times the mean of the heads' losses. Each head's loss is a sum over its labels divided by the number of
+next-token labels. The files store the blocks of all heads as mtp.layers.N.
 """
 
 import json
@@ -53,7 +53,7 @@ class Sublayer(torch.nn.Module):
 
 
 class Predicting(torch.nn.Module):
-    """The model and its heads, with the loss of both."""
+    """The model and its heads, with the combined loss."""
 
     def __init__(self, fields, mtp, seed):
         super().__init__()
@@ -95,7 +95,7 @@ class Predicting(torch.nn.Module):
         return loss
 
     def files(self):
-        """The heads' tensors by their names in files."""
+        """Returns the heads' tensors by their names in files."""
         out = {}
         for name, tensor in self.mtp.state_dict().items():
             name = "mtp.layers." + name.replace(".block.", ".")

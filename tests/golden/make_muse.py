@@ -1,10 +1,10 @@
-"""Makes the golden files of muse_glimmer, which transformers has as a model of text and images alone.
+"""Makes the golden files of muse_glimmer, which transformers has only as a model of text and images.
 
 Run by hand (needs torch 2.11 and transformers 5; no test runs it):
 
     python3 tests/golden/make_muse.py
 
-The folder is as those of make_golden.py. Its weights have a small vision tower, which is passed over.
+The folder has the format of make_golden.py. The weights include a small vision tower, which heddle skips.
 """
 
 import json
@@ -15,7 +15,7 @@ from transformers import MuseGlimmerConfig, MuseGlimmerForConditionalGeneration
 
 from make_golden import BATCH, HERE, SEQUENCE, STEPS, train
 
-# A window shorter than the sequence in two of three layers, the second of which is not rotated.
+# A window shorter than the sequence in two of three layers. The second layer has no RoPE.
 TEXT = dict(vocab_size=61, hidden_size=28, intermediate_size=38, num_hidden_layers=3, num_attention_heads=4,
             num_key_value_heads=2, head_dim=10, max_position_embeddings=256, sliding_window=5, attention_bias=True,
             layer_types=["sliding_attention", "full_attention", "sliding_attention"], layer_rope_theta=[500.0, 0, 500.0],

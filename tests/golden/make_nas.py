@@ -1,13 +1,14 @@
-"""Makes nemotron_nas/: a tiny DeciLM (nemotron-nas), its files, and what transformers' Llama computes with changed layers.
+"""Makes nemotron_nas/: a tiny DeciLM (nemotron-nas), its files, and the results of transformers' Llama with changed layers.
 
-transformers has no nemotron-nas. block_configs gives each layer its number of heads of keys or no attention, and an MLP of
-2 / 3 * ffn_mult * hidden_size, up to a multiple of 256, or none; what a layer lacks it lacks with its norm and its sum.
+transformers has no nemotron-nas. block_configs gives each layer its number of key heads or no attention, and an MLP of
+width 2 / 3 * ffn_mult * hidden_size, rounded up to a multiple of 256, or no MLP. A layer without attention or MLP also lacks
+the block's norm and residual.
 
 Run by hand (needs torch 2.11 and transformers 5; no test runs it):
 
     python3 tests/golden/make_nas.py
 
-The folder is like those of make_golden.py.
+The folder has the format of make_golden.py.
 """
 
 import copy

@@ -1,15 +1,15 @@
-"""Makes nf4/nf4.safetensors: weights, and what bitsandbytes makes of them in 4 bits.
+"""Makes nf4/nf4.safetensors: weights, and their 4-bit quantization by bitsandbytes.
 
 Run by hand when a case is added (needs torch 2.11 and bitsandbytes 0.50; no test runs it):
 
     python3 tests/golden/make_nf4.py
 
-Of each case: CASE.weight, CASE.codes (two a byte), CASE.plain (unpacked with scales in float32) and CASE.double
-(unpacked with double quantisation), both in the weight's dtype. Codes and plain values are what bitsandbytes returns.
-Scales in 8 bits are computed here, by the formula of its kernels for GPUs and of its default kernel: the nearest value
-of the code, and the mean of the scales as the offset (in float64, rounded once, because a sum in float32 depends on the
-processor). Its library for CPUs finds codes by a table and takes the second nearest value where two are about equally
-far; the script checks that few differ.
+Each case has CASE.weight, CASE.codes (two per byte), CASE.plain (dequantized with float32 scales) and CASE.double
+(dequantized with double quantization), both in the weight's dtype. Codes and plain values come from bitsandbytes. The 8-bit
+scales are computed here, by the formula of its GPU kernels and of its default kernel: the nearest code value, with the mean
+of the scales as the offset (in float64, rounded once, because a float32 sum depends on the processor). bitsandbytes' CPU
+library finds codes by a table and takes the second nearest value when two values are about equally far. The script checks
+that few codes differ.
 """
 
 import pathlib
@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 HERE = pathlib.Path(__file__).parent
 
-# Shape, dtype, and what multiplies some of the numbers.
+# Shape, dtype, and a factor for some of the elements.
 CASES = {"odd": ((37, 51), torch.float32, 1), "groups": ((70, 250), torch.float32, 30),
          "halves": ((40, 64), torch.bfloat16, 1), "zeros": ((3, 64), torch.float32, 0)}
 
@@ -33,7 +33,7 @@ def weight_of(shape, dtype, factor):
 
 
 def doubled(scales):
-    """The scales after they were in 8 bits."""
+    """Returns the scales after quantization to 8 bits."""
     offset = scales.double().mean().float()
     code = bnb.create_dynamic_map()
     bounds = (code[:-1] + code[1:]) / 2

@@ -1,11 +1,11 @@
-"""Makes peft/: the keys of PEFT's LoraConfig, and an adapter that most of them change, merged by PEFT.
+"""Makes peft/: the keys of PEFT's LoraConfig, and an adapter that uses most of them, merged by PEFT.
 
 Run by hand (needs torch 2.11, transformers 5 and peft 0.21; no test runs it):
 
     python3 tests/golden/make_peft.py
 
-keys.json has PEFT's version and the default of each key; adapter/ what PEFT saves of random A and B on llama_odd;
-merged.safetensors some weights of the merged model, layers without an adapter among them.
+keys.json holds PEFT's version and the default of each key. adapter/ is what PEFT saves for random A and B on llama_odd.
+merged.safetensors holds some weights of the merged model, including layers without an adapter.
 """
 
 import dataclasses

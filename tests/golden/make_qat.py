@@ -1,15 +1,16 @@
-"""Makes qat/: numbers of torchao's fake quantizers, and twelve steps of two models that train with them.
+"""Makes qat/: values of torchao's fake quantizers, and twelve steps of two models that train with them.
 
 Run by hand (needs torch 2.11, transformers 5 and torchao 0.18; no test runs it):
 
     python3 tests/golden/make_qat.py
 
-numbers.safetensors has cases: CASE.x, CASE.g, CASE.y and CASE.dx, the input, a gradient of the output, the output and
-the gradient of the input; names say the quantizer, the dtypes of the input and of the scales, and the group.
-inputs_int8/ and weights_int4/ are models that train with AdamW in fp32 as in make_golden.py; golden.json has the tokens,
-the losses, the gradient norms and the step after which fake quantization begins. The matrices of inputs_int8 are small:
-a number at the border of two integers falls to either side, and what follows grows with them. torchao's functions that turn it on and off act on one layer: NeMo AutoModel calls them with the
-whole model, which changes nothing; here they are called with each layer.
+numbers.safetensors holds cases CASE.x, CASE.g, CASE.y and CASE.dx: the input, the gradient of the output, the output and the
+gradient of the input. Case names state the quantizer, the dtypes of the input and of the scales, and the group size.
+inputs_int8/ and weights_int4/ are models trained with AdamW in fp32 as in make_golden.py. golden.json holds the tokens, the
+losses, the gradient norms and the step after which fake quantization begins. The matrices of inputs_int8 are small, because
+a value at the border of two integers may round either way, and the difference grows with each step. torchao's functions
+that enable and disable fake quantization act on one layer. NeMo AutoModel calls them with the whole model, which has no
+effect; this script calls them for each layer.
 """
 
 import json
@@ -35,7 +36,7 @@ SHORT = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
 def hard_rows(rows, columns, dtype):
-    """Rows of every sign, of zeros, of tiny and of large numbers."""
+    """Returns rows with both signs, zeros, tiny and large values."""
     x = torch.randn(rows, columns)
     x[0].abs_()
     x[1].abs_().neg_()
@@ -71,7 +72,7 @@ def switch(model, on):
 
 
 def train(model, data, after):
-    """As train() of make_golden.py, with fake quantization from the step `after` on."""
+    """Like train() of make_golden.py, with fake quantization from the step `after` on."""
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, foreach=False)
     losses, norms = [], []

@@ -1,12 +1,12 @@
-"""Makes the golden files of quantized/: tiny models whose weights are in fp8 (blocks) or mxfp4, and their values.
+"""Makes the golden files of quantized/: tiny models with fp8 (block-wise) or mxfp4 weights, and their dequantized values.
 
 Run by hand when a case is added (needs torch 2.11, transformers 5 and safetensors; no test runs it):
 
     python3 tests/golden/make_quantized.py
 
-Each case is a folder with config.json (with quantization_config) and model.safetensors as such models are published,
-and plain.safetensors: the same model dequantized in float64 and rounded once to float32; tensors that are not
-quantized are in bfloat16 in both. transformers' own functions must give the same values, or the script ends.
+Each case is a folder with config.json (with quantization_config) and model.safetensors in the published format, and
+plain.safetensors: the same model dequantized in float64 and rounded once to float32. Unquantized tensors are bfloat16 in
+both files. The script fails unless transformers' functions return the same values.
 """
 
 import json
@@ -27,7 +27,7 @@ GPT_OSS = dict(hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_lo
 
 
 def to_fp8(weight, rows, columns, scale_dtype):
-    """Values and scales of blocks, the last ones of a dim smaller; the largest value of a block is 448."""
+    """Returns the values and scales of blocks. A dimension's last block may be smaller. A block's maximum maps to 448."""
     height, width = weight.shape
     scales = torch.empty(-(-height // rows), -(-width // columns))
     wide = torch.empty(height, width, dtype=torch.float64)
@@ -58,7 +58,7 @@ def fp8_case(name, rows, columns):
             scale_dtype = torch.bfloat16 if "o_proj" in key else torch.float32
             values, scales, plain[key] = to_fp8(weight, rows, columns, scale_dtype)
             published[key], published[key + "_scale_inv"] = values, scales
-            # transformers takes whole blocks alone.
+            # transformers supports only whole blocks.
             tall, wide = scales.shape[0] * rows, scales.shape[1] * columns
             filled = torch.zeros(tall, wide).to(torch.float8_e4m3fn)
             filled[:values.shape[0], :values.shape[1]] = values
@@ -83,7 +83,7 @@ def mxfp4_case():
         experts, inside, outside = weight.shape
         blocks = torch.randint(0, 256, (experts, outside, inside // 32, 16), dtype=torch.uint8)
         scales = torch.randint(120, 127, (experts, outside, inside // 32), dtype=torch.uint8)
-        scales.view(-1)[0], scales.view(-1)[1] = 0, 3  # numbers that are subnormal in bfloat16
+        scales.view(-1)[0], scales.view(-1)[1] = 0, 3  # subnormal in bfloat16
         nibbles = torch.stack([blocks & 15, blocks >> 4], -1).flatten(-2).long()
         wide = E2M1[nibbles] * torch.exp2(scales.double() - 127).unsqueeze(-1)
         plain[key] = wide.flatten(-2).transpose(1, 2).contiguous().float()

@@ -4,9 +4,9 @@ Run by hand (needs torch 2.11, transformers 5.24 and safetensors; no test runs i
 
     python3 tests/golden/make_quantized_v4.py
 
-Layers are in E4M3 with scales of blocks in E8M0, experts in fp4, two numbers a byte, with scales of 32 columns in E8M0;
-the scales of M.weight are M.scale. The folder is like those of make_quantized.py. transformers must read the same
-numbers from it, or the script ends.
+Layers are E4M3 with E8M0 block scales. Experts are fp4, two values per byte, with E8M0 scales per 32 columns. The scales of
+M.weight are stored as M.scale. The folder has the format of make_quantized.py. The script fails unless transformers reads
+the same values.
 """
 
 import re
@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, FineGrainedFP8Config
 
 from make_quantized import E2M1, HERE, to_fp8, write
 
-# As published: the last ratio is of a multi-token prediction head, which is passed over.
+# As published: the last ratio belongs to a multi-token prediction head, which is skipped.
 CONFIG = dict(architectures=["DeepseekV4ForCausalLM"], model_type="deepseek_v4", dtype="bfloat16", vocab_size=61,
               hidden_size=32, moe_intermediate_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=1,
               head_dim=16, qk_rope_head_dim=8, q_lora_rank=24, o_groups=2, o_lora_rank=8, sliding_window=3, index_n_heads=8,
@@ -30,7 +30,7 @@ CONFIG = dict(architectures=["DeepseekV4ForCausalLM"], model_type="deepseek_v4",
               bos_token_id=0, eos_token_id=1, tie_word_embeddings=False, initializer_range=0.3, expert_dtype="fp4",
               quantization_config={"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "scale_fmt": "ue8m0",
                                    "weight_block_size": [8, 8]})
-# From transformers' names of modules.
+# From transformers' module names.
 NAMES = [("model.hc_head.hc_", "hc_head_"), ("model.embed_tokens.", "embed."), ("lm_head.", "head."), ("model.", ""),
          (".input_layernorm.", ".attn_norm."), (".post_attention_layernorm.", ".ffn_norm."), (".attn_hc.", ".hc_attn_"),
          (".ffn_hc.", ".hc_ffn_"), (".self_attn.", ".attn."), (".mlp.", ".ffn."),
@@ -65,14 +65,14 @@ def to_fp4(weight):
     rows, columns = weight.shape
     values = torch.randint(-128, 128, (rows, columns // 2), dtype=torch.int8)
     scales = torch.randint(120, 127, (rows, columns // 32), dtype=torch.uint8)
-    scales.view(-1)[0], scales.view(-1)[1] = 0, 3  # numbers that are subnormal in bfloat16
+    scales.view(-1)[0], scales.view(-1)[1] = 0, 3  # subnormal in bfloat16
     nibbles = torch.stack([values & 15, values >> 4 & 15], -1).flatten(1).long()
     wide = E2M1[nibbles].view(rows, -1, 32) * torch.exp2(scales.double() - 127).unsqueeze(-1)
     return values, scales.view(torch.float8_e8m0fnu), wide.flatten(1).float()
 
 
 def blocks_of_powers(weight):
-    """Every block has a power of two, at least what its largest value needs."""
+    """Returns a power-of-two scale per block, at least as large as the block's maximum requires."""
     values, scales, _ = to_fp8(weight, 8, 8, torch.float32)
     scales = torch.exp2(torch.ceil(torch.log2(scales)))
     wide = scales.double().repeat_interleave(8, 0).repeat_interleave(8, 1)

@@ -1,4 +1,4 @@
-"""Makes rotary/golden.json: frequencies and factors of rotary embeddings as transformers computes them.
+"""Makes rotary/golden.json: RoPE frequencies and scaling factors computed by transformers.
 
 Run by hand when a case is added (needs torch 2.11 and transformers 5; no test runs it):
 
@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).parent
 
 YARN = {"rope_type": "yarn", "original_max_position_embeddings": 4096}
 
-# head_dim and rope_parameters.
+# head_dim and rope_parameters
 CASES = [
     (64, {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}),
     (64, {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -27,7 +27,7 @@ CASES = [
     (128, {**YARN, "rope_theta": 1000000.0, "factor": 4.0, "attention_factor": 1.5, "partial_rotary_factor": 0.5}),
     (24, {**YARN, "rope_theta": 10000.0, "factor": 0.5, "beta_fast": 3.0, "beta_slow": 2.0,
           "original_max_position_embeddings": 100}),
-    # Both bounds of the ramp are one number.
+    # The two bounds of the ramp are equal.
     (6, {**YARN, "rope_theta": 10000.0, "factor": 8.0, "beta_fast": 1.5, "beta_slow": 1.5, "truncate": False,
          "original_max_position_embeddings": 64}),
 ]

@@ -1,13 +1,13 @@
-"""Writes tests/golden/schedules: what PyTorch 2.11's pipeline schedules run, for the tests of core/schedule.
+"""Writes tests/golden/schedules: actions that PyTorch 2.11's pipeline schedules execute, for the tests of core/schedule.
 
     python tests/golden/make_schedules.py        (a Python with torch==2.11.0)
 
-tables.txt    a line for each schedule, number of ranks and of microbatches: the FNV-1a hash of the compute rows that
-              the loops of ScheduleGPipe and Schedule1F1B run (their printed orders are not used: that of 1F1B is wrong
-              on the last rank), and the hash of the rows after PyTorch's own lowering.
-several.txt   a line for each schedule with several stages a rank, number of ranks and of stages a rank: for 1 to 32
-              microbatches the hash of the compute table that its constructor makes, - where the constructor refuses.
-NAME.csv      compute tables of the schedules with several stages a rank, and NAME.lowered.csv the same lowered.
+tables.txt    one line per schedule, number of ranks and number of microbatches: the FNV-1a hash of the compute rows that
+              the loops of ScheduleGPipe and Schedule1F1B execute (the order that PyTorch prints for 1F1B is wrong on the
+              last rank, so printed orders are not used), and the hash of the rows after PyTorch's lowering.
+several.txt   one line per schedule with several stages per rank, number of ranks and of stages per rank: for 1 to 32
+              microbatches the hash of the compute table that the constructor makes, or - if the constructor refuses.
+NAME.csv      compute tables of the schedules with several stages per rank. NAME.lowered.csv: the same tables, lowered.
 """
 import csv
 import pathlib
@@ -20,7 +20,7 @@ FOLDER = pathlib.Path(__file__).parent / "schedules"
 
 
 class RecordingStage:
-    """Stands in for a stage: notes what the loop of a schedule asks of it, in order."""
+    """A fake stage that records the calls of a schedule's loop in order."""
 
     def __init__(self, index, stages):
         self.stage_index, self.is_first, self.is_last = index, index == 0, index == stages - 1
@@ -42,7 +42,7 @@ class RecordingStage:
 
 
 def rows_that_run(kind, ranks, microbatches):
-    """The constructor refuses fewer microbatches than stages, the loop runs them: so the constructor is left out."""
+    """Runs the loop without the constructor, which refuses fewer microbatches than stages although the loop runs them."""
     rows = {}
     for rank in range(ranks):
         schedule = object.__new__(kind)
@@ -86,7 +86,7 @@ SEVERAL = {"loopedbfs": s.ScheduleLoopedBFS, "interleaved1f1b": s.ScheduleInterl
 
 
 def constructed(kind, ranks, stages, microbatches):
-    """The compute rows that PyTorch's constructor makes, validates and lowers; None where it refuses."""
+    """Returns the compute rows that PyTorch's constructor makes, validates and lowers, or None if it refuses."""
     of_rank_0 = [types.SimpleNamespace(stage_index=index, num_stages=stages, group_size=ranks, group_rank=0,
                                        is_first=index == 0, is_last=index == stages - 1, submod=None)
                  for index in range(0, stages, ranks)]

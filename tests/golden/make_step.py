@@ -1,10 +1,10 @@
-"""Makes the golden files of step3p5, of which transformers has the layers (the text of Step-3.7) and no model with a head.
+"""Makes the golden files of step3p5. transformers has its layers (the text of Step-3.7), but no model with a head.
 
 Run by hand (needs torch 2.11 and transformers 5; no test runs it):
 
     python3 tests/golden/make_step.py
 
-The folder is as those of make_golden.py; keys and tensors have the published names.
+The folder has the format of make_golden.py. Keys and tensors have the published names.
 """
 
 import json
@@ -22,7 +22,7 @@ from make_golden import BATCH, HERE, SEQUENCE, STEPS, train
 LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 16}
 FULL, SLIDING = "full_attention", "sliding_attention"
-# Heads, windows and rotations that differ by layer, bounds within reach of the gates, entries of a layer beyond the last.
+# Heads, windows and RoPE that differ by layer, gate limits that are reached, config entries beyond the last layer.
 CONFIG = dict(model_type="step3p5", architectures=["Step3p5ForCausalLM"], vocab_size=61, hidden_size=28,
               intermediate_size=38, num_hidden_layers=4, num_attention_heads=4, num_attention_groups=2, head_dim=12,
               max_position_embeddings=256, pad_token_id=1, rms_norm_eps=1e-5, tie_word_embeddings=False,
@@ -43,7 +43,7 @@ class Output:
 
 
 class Model(torch.nn.Module):
-    """Step-3.7's text with a head. named(): published names with the tensors of files."""
+    """Step-3.7's text model with a head. named() maps published names to the tensors of files."""
 
     def __init__(self, keys):
         super().__init__()
@@ -57,7 +57,7 @@ class Model(torch.nn.Module):
         return Output(self.lm_head(self.model(tokens, use_cache=use_cache).last_hidden_state))
 
     def named(self):
-        """(name, tensor of the module, rows of it or None) in the published names."""
+        """Returns [(published name, tensor of the module, rows or None), ...]."""
         out = []
         for name, tensor in [*self.named_parameters(), *self.named_buffers()]:
             sparse = name.replace(".mlp.", ".moe.") if re.search(r"\.mlp\.(experts|gate)\b", name) else name

@@ -1,5 +1,5 @@
-// Attention over documents and by parts on a GPU against the CPU's kernel: run by scripts/gpu_test, never by
-// ctest.
+// Attention over documents and in parts on a GPU, compared with the CPU kernel. scripts/gpu_test runs these
+// tests, ctest does not.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ struct AttentionResult {
   at::Tensor out, sums, q, k, v;
 };
 
-// Keys in parts; all in `device`'s memory but the ranges.
+// Attends to the keys in parts. All tensors but the ranges are in the memory of `device`.
 AttentionResult attended_on(c10::Device device, const at::Tensor& seen, const std::vector<int64_t>& cuts) {
   at::manual_seed(5);
   const int64_t tokens = seen.size(0);

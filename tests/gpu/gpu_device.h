@@ -1,4 +1,4 @@
-// The device of these tests, started before anything of LibTorch computes.
+// The GPU of these tests, initialized before any LibTorch computation.
 #pragma once
 
 #include "heddle/mesh/device.h"

@@ -1,4 +1,4 @@
-// Layers on a GPU, values and gradients, against the CPU in float64: run by scripts/gpu_test, never by ctest.
+// Values and gradients of layers on a GPU against float64 on the CPU. scripts/gpu_test runs them, not ctest.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Layer = std::function<Tensors(const Tensors&)>;
 
-// The layer's outputs, then the gradients of its inputs.
+// Returns the layer's outputs, then the gradients of its inputs.
 Tensors computed(const Layer& layer, const Tensors& given, at::TensorOptions options) {
   Tensors inputs, out;
   for (const at::Tensor& x : given) inputs.push_back(x.to(options).detach().requires_grad_());

@@ -1,4 +1,4 @@
-// The device and NCCL's communicator on real GPUs: run by scripts/gpu_test, never by ctest.
+// The CUDA device and the NCCL communicator on real GPUs. scripts/gpu_test runs these tests, ctest does not.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
@@ -33,7 +33,7 @@ namespace {
 
 const at::TensorOptions kOnGpu = at::TensorOptions(at::kFloat).device(at::kCUDA);
 
-// A group of GPUs that takes the CPU's tensors: each call is carried to the device and back.
+// A GPU communicator that accepts CPU tensors by copying them to the device and back.
 class Carried : public mesh::CheckedCommunicator {
  public:
   Carried(Communicator& inner, c10::Device device)
@@ -54,7 +54,7 @@ class Carried : public mesh::CheckedCommunicator {
   c10::Device device_;
 };
 
-// NCCL sums in another order than the ranks', and 16-bit floats in 16 bits.
+// NCCL reduces in another order than the CPU, and reduces 16-bit floats in 16 bits.
 void expect_near(const std::vector<Outcome>& outcomes) {
   for (const Outcome& outcome : outcomes) {
     const bool narrow = outcome.got.scalar_type() == at::kBFloat16 || outcome.got.scalar_type() == at::kHalf;
@@ -91,7 +91,7 @@ TEST(NcclGroup, RunsBehindTheComputeThatWasGivenBeforeAndIsWaitedForByTheNext) {
   nccl::Group group("dp", 0, {0}, host.group("dp", std::vector<int>{0}), 0, watchdog);
   const at::Tensor large = at::full({4096, 4096}, 1.0 / 4096, kOnGpu);
   at::Tensor value = at::ones({4096, 4096}, kOnGpu), gathered = at::full({4096, 4096}, -1, kOnGpu);
-  for (int i = 0; i < 50; ++i) value = at::mm(value, large);  // the stream is busy for long
+  for (int i = 0; i < 50; ++i) value = at::mm(value, large);  // keeps the stream busy
   group.all_gather(gathered, value)->wait();
   EXPECT_NEAR(gathered.sum().item<double>(), 4096.0 * 4096.0, 1.0);
 }
@@ -114,7 +114,7 @@ TEST(NcclCommunicator, ForgetsWhatHasEndedAndThrowsItsFault) {
   EXPECT_THROW(communicator.post(mesh::Operation::all_reduce, [](ncclComm_t, cudaStream_t) {}), Error);
 }
 
-// As many ranks as there are GPUs, up to four; with one GPU there is nothing between ranks to test.
+// Uses all GPUs, at most four. With one GPU there is no communication to test.
 TEST(NcclGroup, PassesTheExerciseBetweenGpus) {
   device();
   const int ranks = std::min<int>(4, c10::cuda::device_count());
@@ -126,7 +126,7 @@ TEST(NcclGroup, PassesTheExerciseBetweenGpus) {
     std::vector<int> all(static_cast<size_t>(ranks));
     std::iota(all.begin(), all.end(), 0);
     nccl::Group group("dp", index, all, host.group("dp", all), index, watchdog);
-    // Rank 0 has nothing in the first call, in which the communicator is made.
+    // The first call creates the NCCL communicator. Rank 0 contributes no rows to it.
     std::vector<int64_t> rows(static_cast<size_t>(ranks));
     rows[static_cast<size_t>(index)] = index;
     const at::Tensor sent = at::ones({index, 3}, kOnGpu), got = at::full({index, 3}, -1, kOnGpu);

@@ -1,4 +1,4 @@
-// Addresses that ranks of two hosts offer each other.
+// Addresses that ranks on two hosts publish for each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 struct Network {
   const char* name;
   ClusterOptions options;
-  const char* own_address;  // to which a host's own name resolves; empty: to its address, if names are known
+  const char* own_address;  // what a host's own name resolves to; empty: its address if names are known
   const char* setup;        // shell commands on each host
   const char* master;       // MASTER_ADDR; empty: the address of the first host
 };
@@ -23,7 +23,7 @@ void PrintTo(const Network& network, std::ostream* out) {
   *out << network.name;
 }
 
-// No rank has GLOO_SOCKET_IFNAME.
+// GLOO_SOCKET_IFNAME is unset on every rank.
 const Network kNetworks[] = {
     {"NameThatIsALoopbackAddress", {}, "127.0.1.1", "", ""},
     {"NameThatDoesNotResolve", {.known_names = false}, "", "", ""},

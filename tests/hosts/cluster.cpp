@@ -1,4 +1,4 @@
-// A switch, its hosts, and the ranks that run on them.
+// A network switch, its hosts, and the ranks that run on the hosts.
 #include "cluster.h"
 
 #include <signal.h>
@@ -18,7 +18,7 @@
 namespace hosts {
 namespace {
 
-constexpr int kPort = 29500;  // the network namespaces of a cluster are its own
+constexpr int kPort = 29500;  // fixed: each cluster has its own network namespaces
 
 std::filesystem::path make_folder() {
   std::string place = (std::filesystem::temp_directory_path() / "heddle_hosts_XXXXXX").string();
@@ -56,7 +56,7 @@ Cluster::Cluster(ClusterOptions options) : options_(std::move(options)), folder_
 
 Cluster::~Cluster() {
   for (const auto& host : hosts_) host->signal_all(SIGKILL);
-  // A host ends when its processes are reaped, which is left to their parent.
+  // A host terminates when its processes are reaped, which is left to their parent.
   for (const Rank& rank : ranks_)
     if (rank.process > 0) ::waitpid(rank.process, nullptr, 0);
   std::error_code ignored;
@@ -69,7 +69,7 @@ std::string Cluster::address(int host) const {
 
 void Cluster::connect_to_switch(int host) const {
   const std::string port = "port" + std::to_string(host);
-  // The name of a process that `ip` accepts is that of this machine.
+  // `ip` takes the process id on this machine.
   switch_->network_command("ip link add " + port + " type veth peer name eth0 netns " +
                            std::to_string(host_at(host).first_process()) + " && ip link set " + port +
                            " master bridge0 && ip link set " + port + " up");
@@ -88,7 +88,7 @@ void Cluster::write_names(int host) const {
     for (size_t other = 0; other < hosts_.size(); ++other)
       text += address(static_cast<int>(other)) + " " + hosts_[other]->name() + "\n";
   write_hosts_file(host, text);
-  // No name server: names are those of /etc/hosts.
+  // No name server: names resolve through /etc/hosts only.
   std::ofstream(folder_ / "resolv.conf") << "";
   if (std::filesystem::exists("/etc/resolv.conf")) bind(host, folder_ / "resolv.conf", "/etc/resolv.conf");
 }

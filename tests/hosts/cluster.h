@@ -1,4 +1,4 @@
-// Hosts on one network, and runs of heddle on them.
+// Hosts on a simulated network, and heddle runs on those hosts.
 #pragma once
 
 #include <filesystem>
@@ -23,9 +23,9 @@ struct ClusterOptions {
   bool known_names = true;  // false: no host resolves the name of any host
 };
 
-// Hosts with one network interface each (eth0), connected by a switch. Their names resolve to their
-// addresses. A test needs one line, `TwoHosts hosts;`, and then calls hosts.train(recipe). Methods that fail
-// throw std::runtime_error.
+// Hosts with one network interface each (eth0), connected by a switch. Host names resolve to
+// addresses. Usage: `TwoHosts hosts;`, then hosts.train(recipe). Failing methods throw
+// std::runtime_error.
 class Cluster {
  public:
   explicit Cluster(ClusterOptions options = {});
@@ -36,43 +36,43 @@ class Cluster {
   const std::string& name(int host) const { return host_at(host).name(); }
   std::string address(int host) const;
 
-  // The following four are called before train().
-  // The environment variables of a rank, by default those that torchrun sets. An empty value stays empty.
+  // Call the following four methods before train(). environment(rank): variables of a rank, by default those
+  // that torchrun sets. An empty value stays empty.
   Variables& environment(int rank) { return ranks_.at(rank).environment; }
   void set_everywhere(const std::string& variable, const std::string& value);
   // Runs a shell command on a host.
   void command(int host, const std::string& shell) const { host_at(host).command(shell); }
-  // Makes a host see the file or directory `source` at `place`.
+  // Bind-mounts the file or directory `source` at `place` on a host.
   void bind(int host, const std::string& source, const std::string& place) const;
   // Replaces /etc/hosts of a host.
   void write_hosts_file(int host, const std::string& text) const;
 
-  // Starts `heddle train RECIPE WORDS` as every rank, after the ranks of an earlier call have ended.
+  // Starts `heddle train RECIPE WORDS` on every rank, after the ranks of an earlier call have exited.
   void train(const std::string& recipe, const Words& words = {});
 
-  // Waits until all ranks have ended. False: some rank still runs after `seconds`.
+  // Waits until all ranks have exited. Returns false if some rank still runs after `seconds`.
   bool wait(double seconds);
-  // Seconds until `question` is true, asked every 10 ms; nothing after `limit` seconds.
+  // Polls `question` every 10 ms. Returns the seconds until it is true, or nullopt after `limit` seconds.
   std::optional<double> seconds_until(double limit, const std::function<bool()>& question);
-  // Waits until rank 0 has printed this step. False: the run has ended before, or `limit` seconds are over.
+  // Waits until rank 0 has printed this step. Returns false if the run exits first or after `limit` seconds.
   bool reaches_step(int step, double limit);
   bool is_running(int rank);
-  // Exit status of a rank, 128 + N when signal N ended it; nothing while it runs.
+  // Exit status of a rank, 128 + N if signal N killed it, nullopt while it runs.
   std::optional<int> status(int rank);
   bool all_have_status(int status);
   std::string output(int rank) const;  // standard output so far
   std::string errors(int rank) const;  // standard error so far
-  // The number of steps that rank 0 has printed.
+  // Number of steps that rank 0 has printed.
   int steps() const;
-  // Statuses and the ends of the outputs of all ranks, for the message of a failed check.
+  // Returns the status and the last output of every rank, for the message of a failed check.
   std::string report();
 
   void signal(int rank, int number) const;
-  void pause(int host) const;   // stops all processes of the host
-  void resume(int host) const;  // continues them
-  void connect(int host);       // plugs the network cable of the host in
-  void disconnect(int host);    // pulls it: the host keeps its addresses and is not told
-  // Kills all processes of the host at once, as a loss of power does. No packet leaves the host.
+  void pause(int host) const;   // stops all processes of the host with SIGSTOP
+  void resume(int host) const;  // continues all processes of the host
+  void connect(int host);       // plugs in the host's network cable
+  void disconnect(int host);    // unplugs it: the host keeps its addresses and gets no notification
+  // Kills all processes of the host at once, as a power failure does. No packet leaves the host.
   void power_off(int host);
 
  private:

@@ -1,4 +1,4 @@
-// Creation of namespaces, and processes that are started in them.
+// Creates namespaces and starts processes in them.
 #include "host.h"
 
 #include <fcntl.h>
@@ -43,10 +43,10 @@ void set_up_host(const std::string& name) {
     fail("mount /dev/shm of a host");
 }
 
-// The first process of a host: prepares the namespaces, writes the error (or nothing) to `report`, and waits.
+// First process of a host: sets up the namespaces, writes the error or nothing to `report`, and waits.
 [[noreturn]] void be_first_process(const std::string& name, int report) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::signal(SIGCHLD, SIG_IGN);  // processes whose parent is gone are reaped
+  ::signal(SIGCHLD, SIG_IGN);  // orphaned processes are reaped
   std::string error;
   try {
     set_up_host(name);
@@ -127,7 +127,7 @@ Host::~Host() {
 
 pid_t Host::fork_inside(int namespaces) const {
   static const int own_processes = ::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
-  // A process is in the namespace of processes from its creation, and enters the other namespaces later.
+  // A process enters the PID namespace at its creation, and the other namespaces later.
   const bool among_processes = (namespaces & CLONE_NEWPID) != 0;
   if (among_processes && ::setns(handle_, CLONE_NEWPID) != 0) fail("enter the processes of " + name_);
   const pid_t child = ::fork();

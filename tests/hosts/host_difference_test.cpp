@@ -19,13 +19,13 @@ namespace fs = std::filesystem;
 
 constexpr int kAllRanks = -1;
 
-// A difference between one host or rank and all others. "@" stands for the folder of the files.
+// A difference between one host or rank and the rest. "@" stands for the folder of the files.
 struct Difference {
   const char* name;
   Words words = {};         // overrides of the recipe
-  const char* place = "";   // a path at which the second host sees
-  const char* source = "";  // the file or directory of this path
-  int rank = kAllRanks;     // a rank in whose environment
+  const char* place = "";   // path on the second host that shows `source`
+  const char* source = "";  // file or directory shown at `place`
+  int rank = kAllRanks;     // rank whose environment differs
   const char* variable = "";
   const char* value = "";
 };
@@ -80,7 +80,7 @@ const Difference kDifferences[] = {
     {.name = "LoopbackAddress", .variable = "MASTER_ADDR", .value = "localhost"},
 };
 
-// The files that the hosts share, and the other versions of some of them.
+// Files that the hosts share, and alternative versions of some of them.
 class SharedFiles {
  public:
   SharedFiles() {
@@ -90,14 +90,14 @@ class SharedFiles {
     fs::copy(HEDDLE_BINARY_DIR "/tests/hosts/libheddle_replica_bits.so", folder_.path("plugins"));
     make_models();
     make_texts();
-    // Checkpoints of equal data and different weights.
+    // Checkpoints with equal data and different weights.
     train("saved", {});
     train("other_saved", {"--optimizer.lr", "0.002"});
   }
 
   std::string recipe() const { return folder_.recipe(); }
   std::string path(const std::string& name) const { return folder_.path(name); }
-  // The words with the folder in place of "@".
+  // Returns the words with "@" replaced by the folder.
   Words in_folder(Words words) const {
     for (std::string& word : words)
       for (size_t at; (at = word.find("@/")) != std::string::npos;) word.replace(at, 2, folder_.path(""));
@@ -105,7 +105,7 @@ class SharedFiles {
   }
 
  private:
-  // One step on one rank, saved in the directory `run`.
+  // Trains one step on one rank and saves it in the directory `run`.
   void train(const std::string& run, const Words& words, const std::string& data = "data") const {
     const Words all = flow::plus({"train", recipe()}, folder_.save_in(run, in_folder(words)));
     const flow::Outcome outcome = flow::heddle(
@@ -158,7 +158,7 @@ class SharedFiles {
     const std::string messages = "{% for message in messages %}{{ message['content'] }} ";
     folder_.write("template.jinja", messages + "</s> {% endfor %}");
     folder_.write("other_template.jinja", messages + "pick </s> {% endfor %}");
-    // Samples of other texts under the name of the prepared ones.
+    // Prepared samples of other texts under the same file name.
     folder_.write(
         "rows.jsonl",
         flow::question_rows(39) +
@@ -229,7 +229,7 @@ TEST_P(HostDifference, IsRefusedOnEveryRankBeforeTheFirstStep) {
     EXPECT_TRUE(names_a_host(hosts, hosts.errors(rank))) << "rank " << rank << "\n" << hosts.errors(rank);
 }
 
-// The files and recipes of the cases above train where no host differs.
+// Checks that the files and recipes of the cases above train if no host differs.
 TEST_F(HostDifference, IsTheOnlyReasonOfTheRefusals) {
   TwoHosts hosts;
   for (const Words& words : {kModel, kAdapter, kTeacher, kQuantized, kTexts, kChat, kResume, kPlugin}) {

@@ -1,4 +1,4 @@
-// Replicas on hosts whose processors have different instruction sets.
+// Replicas on hosts whose CPUs have different instruction sets.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -35,8 +35,8 @@ bool has_avx512() {
   return flow::read_text("/proc/cpuinfo").find(" avx512vl ") != std::string::npos;
 }
 
-// Adds a test failure for each part of a parameter that two ranks hold with different bits. Returns the
-// number of parts and steps that were compared.
+// Adds a test failure for each parameter shard that differs in any bit between two ranks. Returns the number
+// of compared shards and steps.
 int compare_replicas(const RunFolder& folder, int ranks) {
   std::map<std::string, std::string> hashes;
   int compared = 0;

@@ -1,4 +1,4 @@
-// Runs on two hosts of two ranks each, in every layout, beside the same run on one rank.
+// Every parallel layout on two hosts of two ranks each, compared with the same run on one rank.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -34,7 +34,7 @@ const LayoutCase kLayouts[] = {
     {"EP4", kMixture, "strategy: fsdp2, ep_size: 4"},
 };
 
-// The folder of all layouts, with one run on one rank for each model.
+// Returns the folder of all layouts, with one single-rank run per model.
 const RunFolder& reference_folder(const LayoutCase& layout) {
   static const RunFolder folder;
   static std::map<std::string, bool> trained;

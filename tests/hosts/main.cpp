@@ -1,4 +1,4 @@
-// Runs the tests on hosts made of namespaces, or skips all of them with the reason.
+// Runs the tests on namespace hosts, or skips all of them with the reason.
 #include <gtest/gtest.h>
 
 #include <exception>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// The reason why this process cannot make hosts, or "".
+// Returns the reason why this process cannot create hosts, or "".
 std::string failure_of_hosts() {
   try {
     const hosts::TwoHosts probe;

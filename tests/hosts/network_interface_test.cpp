@@ -1,4 +1,4 @@
-// Network interfaces that GLOO_SOCKET_IFNAME names and no rank can use.
+// Network interfaces that GLOO_SOCKET_IFNAME names but no rank can use.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

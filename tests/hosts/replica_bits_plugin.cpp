@@ -1,4 +1,4 @@
-// AdamW that writes a hash of every parameter after every step: a plugin for tests that compare replicas.
+// AdamW plugin that writes a hash of every parameter after every step, to compare replicas.
 #include <cstdint>
 #include <fstream>
 #include <memory>

@@ -1,4 +1,4 @@
-// The recipe of the tests, a reader of safetensors files, and comparisons.
+// Recipe of the tests, a reader of safetensors files, and comparisons of runs.
 #include "run_folder.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ std::string replaced(std::string text, const std::string& word, const std::strin
   return text.replace(text.find(word), word.size(), by);
 }
 
-// A header of a safetensors file and the bytes behind it.
+// Header of a safetensors file and the tensor bytes.
 struct TensorFile {
   heddle::Node header;
   std::string bytes;

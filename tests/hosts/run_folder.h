@@ -1,4 +1,4 @@
-// Recipes of tiny models, and comparison of what their runs wrote.
+// Recipes of tiny models, and comparison of the files that runs wrote.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +10,8 @@
 
 namespace hosts {
 
-// A temporary directory that all hosts see, with the recipe run.yaml: three steps of a Llama of four layers
-// in float32, under fsdp2. Removed at the end.
+// Temporary directory visible to all hosts, with the recipe run.yaml: three steps of a four-layer Llama in
+// float32 under fsdp2. Removed in the destructor.
 class RunFolder {
  public:
   RunFolder();
@@ -22,27 +22,27 @@ class RunFolder {
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   std::string recipe() const { return path("run.yaml"); }
   void write(const std::string& name, const std::string& text) const;
-  // Overrides that save in the directory `run` of the folder, followed by `more`.
+  // Overrides that set the output directory to `run` in the folder, followed by `more`.
   flow::Words save_in(const std::string& run, const flow::Words& more = {}) const;
-  // Runs the recipe on one rank without a launcher. Adds a test failure if its status is not 0.
+  // Runs the recipe on one rank without a launcher. Adds a test failure if the status is not 0.
   void train_alone(const flow::Words& words) const;
-  // The model that the last step of `run` exported.
+  // Path of the model that the last step of `run` exported.
   std::string exported(const std::string& run) const { return path(run + "/LATEST/model/consolidated"); }
 
  private:
   std::filesystem::path folder_;
 };
 
-// The models of the recipes, as values of `--model`.
+// Models of the recipes, as values of `--model`.
 extern const char* const kLlama;
 extern const char* const kMixture;
 
-// float32 tensors of the safetensors files of a model directory.
+// Reads the float32 tensors of a model directory's safetensors files.
 std::map<std::string, std::vector<float>> read_tensors(const std::string& directory);
 void write_tensors(const std::string& directory, const std::map<std::string, std::vector<float>>& tensors);
 
-// Checks that the runs in two directories have equal losses and gradient norms in each step and equal
-// exported weights, within `tolerance` relative to the larger of the expected value and 1.
+// Checks that two runs have equal losses and gradient norms in each step and equal exported weights, within
+// `tolerance` relative to the larger of the expected value and 1.
 void expect_equal_runs(const std::string& run, const std::string& expected, double tolerance);
 
 }  // namespace hosts

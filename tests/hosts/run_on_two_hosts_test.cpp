@@ -1,4 +1,4 @@
-// A run on two hosts of which ranks or connections are lost, paused or stopped.
+// A run on two hosts in which ranks or connections are lost, paused or stopped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A run that is far from its end once it has trained two steps.
+// A run with many steps left once it has trained two steps.
 class RunOnTwoHosts : public ::testing::Test {
  protected:
   void start(TwoHosts& hosts, const Words& more = {}) const {
@@ -72,7 +72,7 @@ TEST_F(RunOnTwoHosts, IsSavedWhenOneRankGetsSigterm) {
   start(hosts);
   hosts.signal(3, SIGTERM);
   ASSERT_TRUE(hosts.wait(30)) << hosts.report();
-  EXPECT_TRUE(hosts.all_have_status(0)) << hosts.report();  // a launcher sends it before a preemption
+  EXPECT_TRUE(hosts.all_have_status(0)) << hosts.report();  // launchers send SIGTERM before a preemption
   EXPECT_THAT(hosts.output(0) + hosts.errors(0), HasSubstr("stopped by SIGTERM"));
   EXPECT_TRUE(std::filesystem::exists(folder_.path("run/LATEST/step_scheduler.json"))) << hosts.report();
 }

@@ -1,4 +1,4 @@
-// Signals at random moments of a run: HEDDLE_SIGNALS is their number (12).
+// Signals at random moments of a run. HEDDLE_SIGNALS sets their number (default: 12).
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -25,12 +25,12 @@ int signals_per_world() {
   return (number == nullptr ? 12 : std::atoi(number)) / 3;
 }
 
-// A run that is ended by signals and started again until it is done.
+// A run that signals stop, and that is resumed until it completes.
 class SignalledRun {
  public:
   explicit SignalledRun(const ClusterOptions& options) : hosts_(options) {}
 
-  // Trains without a signal. The run is the one that others are compared with.
+  // Trains the reference run, without signals.
   void train_reference() {
     const auto start = std::chrono::steady_clock::now();
     train("reference");
@@ -40,7 +40,7 @@ class SignalledRun {
     ASSERT_EQ(trained_steps("reference"), kSteps);
   }
 
-  // Starts or resumes the run, and sends a signal to all ranks at a random moment of it.
+  // Starts or resumes the run, and sends a signal to all ranks at a random moment.
   void send_at_random_moment(std::mt19937& random) {
     if (trained_steps(name()) == kSteps) ++runs_;
     const std::chrono::duration<double> moment(
@@ -61,7 +61,7 @@ class SignalledRun {
     }
   }
 
-  // Resumes the run without a signal, and compares it with the reference.
+  // Resumes the run without a signal, and compares the result with the reference run.
   void expect_nothing_lost() {
     train(name());
     ASSERT_TRUE(hosts_.wait(60)) << hosts_.report();

@@ -1,4 +1,4 @@
-// What is asked after each death: are all checkpoints there, does the next life go on, does the end agree.
+// Kills and resumes one training repeatedly, and checks the checkpoints and the final state.
 #include "chain.h"
 
 #include <utility>
@@ -67,7 +67,7 @@ void Chain::live_once() {
   if (look_ && killed_ % 10 == 0 && !after.empty()) look_(cut_, whole_);
 }
 
-// An operation of the next three checkpoints or so.
+// Draws an operation within about the next three checkpoints.
 KillPoint Chain::draw(int rank) {
   const auto below = [&](int64_t most) {
     return static_cast<int64_t>(random_() % static_cast<uint64_t>(most));

@@ -1,4 +1,4 @@
-// Reading what lives have left.
+// Reads the checkpoints and metrics that killed runs leave behind.
 #include "ends.h"
 
 #include <fstream>

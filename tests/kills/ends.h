@@ -1,4 +1,4 @@
-// What a folder of checkpoints has come to.
+// State of a folder of checkpoints after runs were killed.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@
 
 namespace kills {
 
-// What should have been true and was not.
+// Thrown when a check fails. `what` names the violated condition.
 struct Broken {
   std::string what;
 };
 
-// Published checkpoints, by their steps.
+// Returns the published checkpoints by step.
 std::map<int64_t, std::string> published(const std::filesystem::path& folder);
 
-// The parameters and the optimizer's state of the last, as the checksums of their manifests say, the metrics
-// without what a clock decides, and the best.
+// Returns a text of the final state: checksums of parameters and optimizer state of the last checkpoint,
+// metrics without timings, and the best checkpoint.
 std::string end_of(const std::filesystem::path& folder);
 
-// Throws Broken where LATEST or LOWEST_VAL is a link to no complete checkpoint.
+// Throws Broken if LATEST or LOWEST_VAL does not point to a complete checkpoint.
 void check_pointers(const std::filesystem::path& folder);
 
-// The same, and where a checkpoint is not whole.
+// Calls check_pointers(), and throws Broken if any checkpoint is incomplete.
 void check_whole(const std::filesystem::path& folder);
 
 }  // namespace kills

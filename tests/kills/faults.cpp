@@ -1,4 +1,4 @@
-// A checkpoint, a save beside it that fails, and the run that resumes from it.
+// Injects disk errors into saves and resumes the run afterwards.
 #include "faults.h"
 
 #include <array>
@@ -20,7 +20,7 @@ void copy_anew(const fs::path& from, const fs::path& to) {
   fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
 }
 
-// The error that a person reads: what failed, on what, why, what to do. Once, whatever the number of ranks.
+// Checks that the run printed exactly one error, with the operation, the reason and a hint.
 void check_message(const End& end, const std::string& reason) {
   const std::string& said = end.errors;
   const size_t at = said.find("error[io] /");
@@ -37,7 +37,7 @@ void check_untouched(const fs::path& before, const fs::path& after) {
   check_whole(after);
 }
 
-// A save that failed has taken away what it had written, where the disk let it.
+// Checks that a failed save removed the files that it had written, if the disk allowed it.
 void check_room(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".incomplete")

@@ -1,4 +1,4 @@
-// Disks that fail at one operation of a save after the other, and what must be true after each.
+// Disk errors at each file operation of a save, and checks after each error.
 #pragma once
 
 #include <filesystem>
@@ -8,12 +8,12 @@
 
 namespace kills {
 
-// Lets a training of several steps resume from a checkpoint, once for each `stride`-th operation of each rank
-// and each way in which a disk fails (full, no permission, broken), and then once more on a sound disk. Gives
-// how many times it failed. Throws Broken.
+// Resumes a training of several steps once for each `stride`-th file operation of each rank and each disk
+// error (full, no permission, I/O error), then once more without errors. Returns the number of failed runs.
+// Throws Broken.
 int fail_everywhere(const Training& training, const std::filesystem::path& folder, int stride);
 
-// The same with a directory that the run may not write to, by its mode. Throws Broken.
+// Does the same once with a directory whose mode denies writing. Throws Broken.
 void fail_without_permission(Training training, const std::filesystem::path& folder);
 
 }  // namespace kills

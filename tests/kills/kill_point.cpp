@@ -1,5 +1,5 @@
-// The functions of the C library that change files, in the place of its own: they count, and one of them is
-// the last.
+// Wrappers of the C library's file functions that count calls and kill the process, or fail, at a chosen
+// call.
 #include "kill_point.h"
 
 #include <dlfcn.h>
@@ -23,7 +23,7 @@ namespace {
 
 KillPoint fate;
 std::atomic<bool> is_armed = false;
-std::atomic<int64_t>* count = nullptr;  // shared by all processes
+std::atomic<int64_t>* count = nullptr;  // shared by all forked processes
 
 void die() {
   ::kill(fate.whom == KillPoint::Whom::group ? 0 : ::getpid(), SIGKILL);
@@ -37,7 +37,7 @@ void die_later() {
   }).detach();
 }
 
-enum class Kind { grows, writes, syncs, adds, removes };  // adds: a name to a directory
+enum class Kind { grows, writes, syncs, adds, removes };  // adds: adds a directory entry
 
 bool fails_at(Kind kind) {
   if (fate.error == ENOSPC) return kind == Kind::grows || kind == Kind::writes || kind == Kind::adds;
@@ -45,7 +45,7 @@ bool fails_at(Kind kind) {
   return kind == Kind::grows || kind == Kind::adds || kind == Kind::removes;
 }
 
-// Around one operation. `half` makes half of it, where there is such a thing.
+// Runs one counted file operation. `half` performs half of it, if the operation can be split.
 template <class Whole, class Half>
 auto operation(Kind kind, const Whole& whole, const Half& half) -> decltype(whole()) {
   if (!is_armed) return whole();
@@ -108,7 +108,7 @@ using kills::own_of;
 
 #define OWN(name) static auto* const own = own_of<decltype(name)>(#name)
 
-// The libraries find them in place of the C library's.
+// Exported, so that libraries resolve these names here instead of in the C library.
 #pragma GCC visibility push(default)
 extern "C" {
 

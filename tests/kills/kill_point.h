@@ -1,30 +1,30 @@
-// The death of a process in the middle of what it does to files, or a disk that fails it from then on.
+// Kills a process at a chosen file operation, or makes the disk fail from that operation on.
 #pragma once
 
 #include <cstdint>
 
 namespace kills {
 
-// SIGKILL at the operation with this number, counted from kill_at_operation() on: a file or directory made,
-// written, synced, renamed or removed.
+// SIGKILL at the Nth file operation after kill_at_operation(). An operation creates, writes, syncs, renames
+// or removes a file or directory.
 struct KillPoint {
-  // halfway: half of a write is made. fails: nobody dies, but from this operation on the disk answers
-  // `error`: ENOSPC where something would grow, EACCES where a directory would change, EIO where something is
-  // written.
+  // halfway: performs half of a write first. fails: does not kill, but fails this and later operations with
+  // `error`: ENOSPC for operations that need space, EACCES for changes of a directory, EIO for writes and
+  // syncs.
   enum class When { before, halfway, after, later, fails } when = When::before;
   enum class Whom { process, group } whom = Whom::process;
-  int64_t operation = 0;     // 0: never; it only counts
-  int64_t microseconds = 0;  // later: so long after the operation, whatever is done then
+  int64_t operation = 0;     // 0: only counts operations
+  int64_t microseconds = 0;  // later: delay after the operation
   int error = 0;             // fails: ENOSPC, EACCES or EIO
 };
 
-// To be called once in a process.
+// Call once per process.
 void kill_at_operation(const KillPoint& point);
 
-// How many operations there were; of the last process of this program that was to be killed, across forks.
+// Returns the number of operations of the last process that called kill_at_operation(), across forks.
 int64_t operations();
 
-// Before the first fork: lays the count into memory that all processes share.
+// Moves the counter to memory shared by all processes. Call before the first fork.
 void share_the_count();
 
 }  // namespace kills

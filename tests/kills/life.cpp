@@ -1,5 +1,5 @@
-// The flow of `heddle train` from the configuration to its ranks, in a forked process: LibTorch is loaded
-// once for all lives.
+// Runs the flow of `heddle train`, from configuration to ranks, in forked processes, so that LibTorch is
+// loaded once for all runs.
 #include "life.h"
 
 #include <ATen/Parallel.h>
@@ -41,14 +41,14 @@ int train(const Training& training, const fs::path& folder, const KillPoint& one
   const RunSpec run = prepare_run(read_recipe(configuration), plugins, plan.world_size());
   if (training.user == Training::User::nobody && ::geteuid() == 0 && ::seteuid(65534) != 0) std::abort();
   return cli::run_ranks(plan, std::chrono::minutes(1), [&](Rendezvous& rendezvous) {
-    at::set_num_threads(1);  // a life is too short for more
+    at::set_num_threads(1);  // runs are too short for more threads
     if (rendezvous.rank() == killed_rank) kill_at_operation(one);
     StopRequest request;
     return run_rank(run, plugins, rendezvous, request);
   });
 }
 
-// A process in a group of its own that runs `body`, with its words in files.
+// Forks a process in its own process group that runs `body`, with output redirected to files.
 template <class Body>
 End in_a_process(const fs::path& words, const Body& body) {
   const pid_t child = ::fork();
@@ -60,7 +60,7 @@ End in_a_process(const fs::path& words, const Body& body) {
   }
   int state = 0;
   ::waitpid(child, &state, 0);
-  ::kill(-child, SIGKILL);  // ranks that outlived their launcher
+  ::kill(-child, SIGKILL);  // ranks that outlived the launcher
   std::ostringstream said;
   said << std::ifstream(words).rdbuf();
   return {WIFSIGNALED(state) ? 128 + WTERMSIG(state) : WEXITSTATUS(state), said.str()};

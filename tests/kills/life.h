@@ -1,4 +1,4 @@
-// One start of `heddle train` with its ranks, as processes that are killed at a chosen operation.
+// One run of `heddle train` whose ranks are processes killed at a chosen file operation.
 #pragma once
 
 #include <filesystem>
@@ -8,37 +8,37 @@
 
 namespace kills {
 
-// What one chain of lives trains.
+// Configuration of a training that is killed and resumed.
 struct Training {
   std::string name;
   int ranks = 1;
   std::string yaml;                                  // without checkpoint_dir
   int kept = 0;                                      // max_recent_checkpoints; 0: all
-  enum class User { own, nobody } user = User::own;  // nobody: as far as that can be chosen
+  enum class User { own, nobody } user = User::own;  // nobody: drops to the user nobody if permitted
 };
 
-// The same training, ended after so many steps.
+// Returns the same training with `steps` steps.
 Training up_to(Training training, int steps);
 
 struct End {
-  int status = -1;     // as a shell says it: 137 after SIGKILL
-  std::string errors;  // what it wrote to standard error
+  int status = -1;     // as shells report it: 137 after SIGKILL
+  std::string errors;  // standard error
 };
 
-// Runs until the training is done or the rank `killed_rank` was killed; -1: none is.
+// Runs until the training completes or the rank `killed_rank` is killed. -1: no rank is killed.
 End live(const Training& training, const std::filesystem::path& folder, const KillPoint& point,
          int killed_rank);
 
-// The whole of `heddle train --max-restarts RESTARTS`: whichever rank comes to the operation is killed, in
-// its first life.
+// Runs `heddle train --max-restarts RESTARTS`. The first rank that reaches the operation is killed, in its
+// first life only.
 End live_again(const Training& training, const std::filesystem::path& folder, const KillPoint& point,
                int restarts);
 
-// Reads every tensor of every checkpoint that is in the folder, in a process of its own: "" or the first
-// error.
+// Reads every tensor of every checkpoint in the folder, in a separate process. Returns the first error, or
+// "".
 std::string read_all(const std::filesystem::path& folder);
 
-// How the parameters of two checkpoints differ, read in a process of its own: "" where all bits agree.
+// Compares the parameters of two checkpoints in a separate process. Returns "" if all bits agree.
 std::string apart(const std::filesystem::path& one, const std::filesystem::path& other);
 
 }  // namespace kills

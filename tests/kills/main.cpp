@@ -1,7 +1,7 @@
-// Kills runs that save after every step with SIGKILL, at random operations on files and at random
-// microseconds after them, one rank or all, and lets them go on each time, or lets their launcher start them
-// again: heddle_kills [KILLS [SEED]]. With experts: a mixture on four ranks, which goes on at other
-// topologies too. With faults: lets disks fail.
+// heddle_kills [KILLS [SEED]]: kills runs that save after every step with SIGKILL, at random file operations
+// and at random microseconds after them, one rank or all ranks, and resumes each run or lets its launcher
+// restart it. The first argument `experts` trains a mixture of experts on four ranks, which is also resumed
+// at other topologies. The first argument `faults` makes disks fail.
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -59,7 +59,7 @@ std::vector<Training> trainings(const fs::path& folder) {
           {"two ranks that save beside their steps", 2, recipe + fsdp + "checkpoint: {is_async: true}\n", 0}};
 }
 
-// Four experts of which each rank of ep holds a part, beside copies of the rest.
+// Four experts, sharded over ep. All other parameters are replicated.
 Training mixture(const fs::path& folder, int ranks, int ep) {
   Training out{std::to_string(ranks) + " ranks with ep " + std::to_string(ep), ranks, kMixture};
   out.yaml += "dataset: {seq_len: 7, file_pattern: " + (folder / "train.bin").string() + "}\n";
@@ -79,8 +79,8 @@ void write_tokens(const fs::path& file, int32_t count) {
   out.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(tokens.size() * 2));
 }
 
-// In memory where the machine has such a place: SIGKILL takes nothing from the kernel that it was given, so
-// the disk shows no more, and takes its time to sync.
+// Returns a directory in memory if there is one. SIGKILL loses no data that the kernel has accepted, so a
+// disk would show no further errors and only slow down the syncs.
 fs::path place_of_files() {
   const fs::path memory = "/dev/shm";
   std::error_code none;
@@ -102,7 +102,7 @@ void kill(const Training& training, const fs::path& place, int kills, uint64_t s
          begin);
 }
 
-// The whole of `heddle_kills experts`.
+// Implements `heddle_kills experts`.
 void kill_experts(const fs::path& folder, int kills, uint64_t seed) {
   const auto begin = std::chrono::steady_clock::now();
   const Training training = mixture(folder, 4, 2);
@@ -135,7 +135,7 @@ void fail(const Training& training, const fs::path& place, int stride) {
   report(training.name + ": " + std::to_string(failed) + " failures, each said, nothing lost", begin);
 }
 
-// Does `work` in a folder with tokens, and keeps the folder where something broke.
+// Runs `work` in a temporary folder with token files. Keeps the folder if a check fails.
 template <class Work>
 int in_a_folder(const Work& work) {
   std::string name = (place_of_files() / "heddle_kills_XXXXXX").string();
@@ -154,7 +154,7 @@ int in_a_folder(const Work& work) {
   return 0;
 }
 
-// `share(i, n)` does the i-th of n trainings.
+// Calls share(i, n) for the i-th of n trainings.
 template <class Share>
 int on_all(const Share& share) {
   return in_a_folder([&](const fs::path& folder) {

@@ -1,4 +1,4 @@
-// A copy of the folder, a step that changes nothing, and the numbers side by side.
+// Copies the folder, runs a step with learning rate 0, and compares the numbers.
 #include "moves.h"
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// NAN: the metrics have no such step.
+// Returns NaN if the metrics lack the step.
 double number_of(const fs::path& folder, int64_t step, const std::string& key) {
   const std::regex number("\"" + key + "\":([-+.0-9e]+)");
   std::ifstream file(folder / "training.jsonl");
@@ -35,7 +35,7 @@ void check_number(const fs::path& moved, const fs::path& whole, int64_t step, co
 
 bool move_one(Training other, const fs::path& cut, const fs::path& whole) {
   const auto [last, name] = *published(cut).rbegin();
-  if (last == published(whole).rbegin()->first) return false;  // it has come to its end
+  if (last == published(whole).rbegin()->first) return false;  // the training is complete
   const fs::path moved = cut.string() + "_moved";
   fs::remove_all(moved);
   fs::copy(cut, moved, fs::copy_options::recursive | fs::copy_options::copy_symlinks);

@@ -1,4 +1,4 @@
-// What a killed training has left goes on at other topologies.
+// Resumes a killed training at other topologies.
 #pragma once
 
 #include <filesystem>
@@ -8,9 +8,9 @@
 
 namespace kills {
 
-// For each of the trainings: copies the checkpoints in `cut`, runs one step without a learning rate, and
-// compares the parameters with those of the last checkpoint, bit by bit, and the loss and the norm with those
-// of the same step in `whole`. Gives the number of such steps. Throws Broken.
+// For each training in `others`: copies the checkpoints in `cut`, runs one step with learning rate 0,
+// compares parameters with the last checkpoint bit by bit, and compares loss and gradient norm with the same
+// step in `whole`. Returns the number of such steps. Throws Broken.
 int move_on(const std::vector<Training>& others, const std::filesystem::path& cut,
             const std::filesystem::path& whole);
 

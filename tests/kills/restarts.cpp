@@ -1,4 +1,4 @@
-// One run, one death in it, and the same end without anybody's help.
+// Runs with one killed rank that the launcher restarts without help.
 #include "restarts.h"
 
 #include <random>

@@ -1,4 +1,4 @@
-// Runs whose launcher starts lost ranks again.
+// Runs whose launcher restarts killed ranks.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace kills {
 
-// Runs a short training so often, kills a rank of each at a random operation, and compares the end of each to
-// the undisturbed one. Gives the number of restarts. Throws Broken.
+// Runs a short training `runs` times, kills one rank of each run at a random operation, and compares the
+// final state with a run without kills. Returns the number of restarts. Throws Broken.
 int restart_after_kills(const Training& training, const std::filesystem::path& folder, int runs,
                         uint64_t seed);
 

@@ -1,5 +1,5 @@
-// LibTorch's products on the CPU with the terms of their sums in another order, as another processor has
-// them: HEDDLE_TEST_SUMS=N in the environment of a test program, where N draws the order.
+// Replaces LibTorch's CPU matrix products by products with another summation order, as on another processor.
+// HEDDLE_TEST_SUMS=N in the environment of a test program seeds the order.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/baddbmm_cpu_dispatch.h>
@@ -24,7 +24,7 @@ namespace {
 using at::Scalar;
 using at::Tensor;
 
-// Returns one order for all products of a depth, so that rows have the same bits beside other rows.
+// Returns one summation order per depth, so that a row's bits do not depend on the other rows.
 Tensor order_of(int64_t depth) {
   static std::mutex one_at_a_time;
   static std::map<int64_t, Tensor> orders;
@@ -41,7 +41,7 @@ Tensor order_of(int64_t depth) {
   return order;
 }
 
-// A pair of factors with the terms in their order.
+// The two factors with their columns and rows permuted by the summation order.
 struct Factors {
   Factors(const Tensor& a, const Tensor& b)
       : left(a.index_select(-1, order_of(a.size(-1)))), right(b.index_select(-2, order_of(b.size(-2)))) {}
@@ -65,7 +65,7 @@ Tensor& bmm_out(const Tensor& a, const Tensor& b, Tensor& out) {
   return at::cpu::bmm_out(out, of.left, of.right);
 }
 
-// addmm and baddbmm: plus * beta + a b * alpha.
+// addmm and baddbmm: beta * plus + alpha * a b.
 #define HEDDLE_SUMMED(name)                                                                    \
   Tensor name(const Tensor& plus, const Tensor& a, const Tensor& b, const Scalar& beta,        \
               const Scalar& alpha) {                                                           \
@@ -85,7 +85,7 @@ Tensor& bmm_out(const Tensor& a, const Tensor& b, Tensor& out) {
 HEDDLE_SUMMED(addmm)
 HEDDLE_SUMMED(baddbmm)
 
-// Takes the place of LibTorch's kernels for as long as the program runs.
+// Replaces LibTorch's kernels while the program runs.
 struct OtherSums {
   OtherSums() : library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__) {
     library.impl("mm", TORCH_FN(mm));

@@ -1,4 +1,4 @@
-// Work that replicas do each for themselves has the same bits whatever instructions the processor has.
+// Replicated computations give equal bits on every instruction set.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
@@ -36,7 +36,7 @@ class Digest {
   checkpoint::Checksum sum_;
 };
 
-// Numbers that a product and a sum round; more than a block, and no multiple of the lanes.
+// Returns numbers that products and sums round, more than a block, not a multiple of the vector width.
 at::Tensor some(std::vector<int64_t> sizes, at::ScalarType dtype) {
   return at::randn(sizes, at::kDouble).to(dtype);
 }
@@ -78,7 +78,7 @@ void add_layers(Digest& digest) {
   }
 }
 
-// The child of the test below.
+// Runs in a child process of the test below.
 TEST(ReplicatedWork, DISABLED_PrintsItsBits) {
   at::manual_seed(9);
   Digest digest;
@@ -103,7 +103,7 @@ std::string bits_with(const std::string& environment) {
   return from == std::string::npos ? "no bits: " + text : text.substr(from, text.find('\n', from) - from);
 }
 
-// LibTorch's lowest instructions stand for those that this processor lacks.
+// LibTorch's lowest instruction set replaces those that this processor lacks.
 TEST(ReplicatedWork, HasTheSameBitsWithEveryInstructionSet) {
   const std::string want = bits_with("OMP_NUM_THREADS=1");
   EXPECT_TRUE(want.starts_with("bits ")) << want;

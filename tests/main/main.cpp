@@ -1,5 +1,5 @@
-// Runs the tests of one program; or, as a child of such a test, the ranks that it asks for.
-// HEDDLE_TEST_SET=default runs all but those of HEDDLE_WITH_ALL, HEDDLE_TEST_SET=more these alone.
+// Main program of the tests. Runs as a rank if a test started it as one. HEDDLE_TEST_SET=default skips the
+// tests of HEDDLE_WITH_ALL, HEDDLE_TEST_SET=more runs only those.
 #include "tests/main/with_all.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ std::string& with_all() {
   return patterns;
 }
 
-// A filter of the command line wins: a death test starts this program again with one.
+// --gtest_filter has precedence, because a death test restarts this program with one.
 void choose_set(const std::string& set) {
   if (::testing::GTEST_FLAG(filter) != "*") return;
   if (set != "default" && set != "more") {

@@ -10,8 +10,8 @@
 
 namespace heddle::tests {
 
-// Compares the table below `<!-- fields: NAME -->` in a page of docs/reference. A difference is a failure;
-// with HEDDLE_WRITE_DOCS=1 the table is written to the page instead.
+// Compares a schema with the table below `<!-- fields: NAME -->` in a page of docs/reference. Adds a failure
+// if they differ; with HEDDLE_WRITE_DOCS=1 writes the table to the page instead.
 inline void expect_reference_table(const std::string& page, const std::string& name,
                                    const std::string& table) {
   const std::string path = HEDDLE_SOURCE_DIR "/docs/reference/" + page;

@@ -1,4 +1,4 @@
-// Command lines of tests/messages/commands, with the text that the program prints on standard error.
+// Standard error of the command lines in tests/messages/commands.
 #include <gtest/gtest.h>
 
 #include "flow/stops/started.h"

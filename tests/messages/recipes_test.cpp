@@ -1,4 +1,4 @@
-// What `heddle check` prints on standard error for the recipes in tests/messages/recipes.
+// Standard error of `heddle check` for the recipes in tests/messages/recipes.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ using heddle::tests::EnvironmentVariable;
 
 const fs::path kMessages = HEDDLE_SOURCE_DIR "/tests/messages";
 
-// The folder in which recipes are checked: files that recipes name, and token files.
+// Folder in which recipes are checked: the files that recipes name, and token files.
 class RecipeFolder {
  public:
   RecipeFolder() : path_(fs::temp_directory_path() / ("heddle.messages." + std::to_string(::getpid()))) {
@@ -30,7 +30,7 @@ class RecipeFolder {
     write_tokens("text.txt", "train.bin");
     fs::copy(path_ / "train.bin", path_ / "cut.bin");
     fs::resize_file(path_ / "cut.bin", 3001);
-    std::string lengths;  // of samples of 3 to 20 tokens
+    std::string lengths;  // lengths of samples with 3 to 20 tokens
     int tokens = 0;
     for (int length = 3; length <= 20; tokens += length++) lengths += std::to_string(length) + "\n";
     write("samples.lengths", lengths);

@@ -1,4 +1,4 @@
-// Reading, comparing and rewriting of records.
+// Reads, compares and rewrites records.
 #include "messages/records.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
 constexpr const char* kAccepted = "accepted";
-// Codes of errors of a run that failed. Every other code is of a request that is wrong.
+// Error codes of failed runs. All other codes mean a wrong request (docs/reference/errors.md).
 constexpr std::array kFailures = {"error[rank_lost]", "error[timeout]", "error[io]", "error[internal]",
                                   "error[diverged]"};
 
@@ -48,7 +48,7 @@ bool continues_text(const std::string& line) {
   return (begins_text(line) && line != kAccepted) || line.starts_with("  ") || line.starts_with("| ");
 }
 
-// The exit status of a command that prints the text: docs/reference/errors.md.
+// Returns the exit status of a command that prints `text` (docs/reference/errors.md).
 int status_of(const std::string& text) {
   int status = 0;
   for (const std::string& line : lines_of(text))
@@ -93,7 +93,7 @@ class Reader {
 
   void read_record(Record& record) {
     const std::string common =
-        std::exchange(record.yaml, "");  // behind the record's own, whose lines are counted
+        std::exchange(record.yaml, "");  // appended after the record's sections: keeps line numbers
     for (; at_ < lines_.size() && !begins_text(lines_[at_]); ++at_) {
       if (is_title(lines_[at_])) fail("what is printed is missing");
       read_input(record);
@@ -145,7 +145,7 @@ class Reader {
   std::vector<Record> records_;
 };
 
-// The key of a section that begins in this line; empty: none does.
+// Returns the key of the section that begins in this line, or "".
 std::string section_in(const std::string& line) {
   const size_t end = std::min(line.find(':'), line.size());
   const bool is_word = std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(end),
@@ -174,7 +174,7 @@ bool matches(const std::string& wanted, const std::string& printed) {
   return std::equal(patterns.begin(), patterns.end(), lines.begin(), lines.end(), line_matches);
 }
 
-// Replaces the text of the record in its file, where records before it may have got more lines.
+// Replaces the record's text in its file. Earlier records may have changed the line numbers.
 void write(const Record& record, const std::string& text) {
   Lines lines = lines_in(record.file);
   const auto now = Reader(record.file).read();

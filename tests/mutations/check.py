@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the list of mutations against a tree: check.py [TREE]
+"""Checks that the list of mutations fits a tree: check.py [TREE]
 
-Each text to be replaced occurs in its file exactly once, each filter names suites of tests that exist, and there are
-at least forty. So a change of the engine that moves a mutated line also changes the list."""
+Each text to replace occurs exactly once in its file, each filter names existing test suites, and the list has at least
+forty mutations. So a change of a mutated line must also change the list."""
 import collections
 import fnmatch
 import pathlib

@@ -1,4 +1,4 @@
-"""A mutation: one small fault in a source file of the engine, which a suite of tests must catch."""
+"""A mutation: one small fault in a source file of the engine, which a test suite must detect."""
 import dataclasses
 
 CORE, RUN, BASE = "libheddle.so", "libheddle_run.so", "libheddle_base.so"
@@ -10,9 +10,9 @@ class Mutation:
     file: str
     before: str  # occurs in the file exactly once
     after: str
-    breaks: str  # what a run does wrong then
+    breaks: str  # effect of the fault on a run
     suite: str  # "NAME FILTER": build/tests/heddle_NAME_tests and the GoogleTest filter that must fail
-    targets: tuple  # of ninja: what holds the file and is loaded by the suite
+    targets: tuple  # ninja targets: the library with the file, which the suite loads
 
 
 def plugin(*names):

@@ -1,4 +1,4 @@
-"""All mutations, and how a suite is named."""
+"""All mutations, and the executable and filter of a suite."""
 import files_and_ranks
 import numbers_of_a_step
 import parallelism
@@ -8,6 +8,6 @@ ALL = [*strategies.MUTATIONS, *parallelism.MUTATIONS, *numbers_of_a_step.MUTATIO
 
 
 def suite(mutation):
-    """The name of the executable and the filter of GoogleTest."""
+    """Returns the executable's name and the GoogleTest filter."""
     name, filter_ = mutation.suite.split(" ")
     return f"heddle_{name}_tests", filter_

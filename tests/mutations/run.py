@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the mutations in a tree that is built: does a test fail for each?
+"""Runs the mutations in a built tree, and checks that a test fails for each.
 
 run.py --tree DIR [--only ID ...] [--keep-going] [--json OUT]
 
-DIR is a clone or worktree of its own, configured in DIR/build, without uncommitted changes. For each mutation: change
-its file, build its targets, run its suite until the first failure, restore the file. What failed must pass again
-without the mutation, else the test fails by itself. Status 1: a mutation survived, 2: the run says nothing."""
+DIR is a separate clone or worktree, configured in DIR/build, without uncommitted changes. For each mutation the script
+changes the file, builds its targets, runs its suite until the first failure and restores the file. The failed test must
+pass again without the mutation, otherwise the result is `unsure`. Status 1: a mutation survived. Status 2: no verdict."""
 import argparse
 import json
 import os
@@ -19,7 +19,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import mutations  # noqa: E402
 
-SECONDS = 600  # of a suite; a mutation that makes ranks wait for ever is caught by it
+SECONDS = 600  # time limit of a suite; detects mutations that make ranks hang
 RESULTS = ("caught", "survived", "did not build", "unsure")
 
 
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def run_suite(tree, name, filter_, seconds):
-    """Ends the tests and the processes that they started when the time is over."""
+    """Runs a suite. After the time limit, kills the tests and all processes that they started."""
     command = [tree / "build/tests" / name, f"--gtest_filter={filter_}", "--gtest_fail_fast"]
     started = subprocess.Popen(command, cwd=tree / "build", stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True, errors="replace", start_new_session=True,
@@ -64,13 +64,13 @@ def run_suite(tree, name, filter_, seconds):
     except subprocess.TimeoutExpired:
         os.killpg(started.pid, signal.SIGKILL)
         return Outcome(None, started.communicate()[0])
-    except BaseException:  # an interrupt: the file is restored after this
+    except BaseException:  # also on an interrupt: the caller then restores the file
         os.killpg(started.pid, signal.SIGKILL)
         raise
 
 
 class Changed:
-    """A file with its mutation; the text comes back at the end, also after an interrupt."""
+    """Context manager that applies a mutation to its file, and restores the file on exit, also after an interrupt."""
 
     def __init__(self, tree, mutation):
         self.file, self.mutation = tree / mutation.file, mutation
@@ -103,7 +103,7 @@ def verdict(tree, one, seconds):
 
 
 def build_suites(tree, listed):
-    """Once: each further build of a mutation's targets leaves the executables as they are."""
+    """Builds the suites once. Later builds of a mutation's targets do not change the executables."""
     targets = {f"tests/{mutations.suite(one)[0]}" for one in listed} | {name for one in listed for name in one.targets}
     built, text = build(tree, sorted(targets))
     if not built:
@@ -148,7 +148,7 @@ def main():
     listed = chosen(given.only)
     check_tree(tree)
     build_suites(tree, listed)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # files are restored on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exits through __exit__, which restores the file
     results = []
     for one in listed:
         begin = time.monotonic()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The runner in a tree of one script, which is its own suite of tests: verdicts, restored files, refusals."""
+"""Tests run.py in a tree with one script as its test suite: verdicts, restored files, refusals."""
 import contextlib
 import io
 import os
@@ -15,7 +15,7 @@ import mutations  # noqa: E402
 import run  # noqa: E402
 from mutation import Mutation  # noqa: E402
 
-# Says what GoogleTest says; "broken" does not build.
+# Prints GoogleTest's output. A file with "broken" does not build.
 SUITE = """#!/bin/sh
 echo "[ RUN      ] Sum.OfTwo"
 value=$((1 + 1))

@@ -16,12 +16,12 @@ struct Ran {
   std::vector<at::Tensor> gradients;
 };
 
-// Runs the layer on copies of `inputs` and differentiates a weighted sum of what comes out.
+// Runs the layer on copies of `inputs` and differentiates a weighted sum of the outputs.
 inline Ran run_layer(const AtenLayer& layer, const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& input : inputs) leaves.push_back(input.detach().clone().set_requires_grad(true));
   Ran ran{layer(leaves), {}};
-  // From 1: the sine of 0 would hide the gradients of a single number.
+  // Starts at 1, because sin(0) would hide the gradient of a single element.
   const at::Tensor weights = at::arange(1, ran.y.numel() + 1, ran.y.options()).sin().view(ran.y.sizes());
   (ran.y * weights).sum().backward();
   for (const at::Tensor& leaf : leaves)
@@ -46,7 +46,7 @@ inline void expect_same(const AtenLayer& ours, const AtenLayer& theirs, const st
     expect_close(a.gradients[i], b.gradients[i], tolerance, "gradient of input " + std::to_string(i));
 }
 
-// What the dtype's rounding allows.
+// Tolerance for the rounding of `dtype`.
 inline double tolerance_of(at::ScalarType dtype) {
   return dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 3e-6 : 3e-2;
 }

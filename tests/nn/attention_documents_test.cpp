@@ -1,5 +1,5 @@
-// Packed documents: equal to each alone, to the last bit, and to plain attention in fp64; and the loops over
-// rows on every instruction set.
+// Packed documents equal each document alone bit for bit, and plain attention in float64. Row loops agree on
+// every instruction set.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace heddle {
 namespace {
 
-// Lengths at and around those of registers, blocks and tiles.
+// Lengths at and around the sizes of registers, blocks and tiles.
 constexpr int64_t kLengths[] = {1, 15, 16, 17, 63, 64, 65, 234};
 
 struct DocumentCase {
@@ -38,7 +38,7 @@ const std::vector<DocumentCase> kDocumentCases = {
     {"values of another width", 64, 1, 2, {true, 0, 0, 0, 24}},
 };
 
-// q, k, v, d_out and the gradients are of one dtype; y is attend()'s.
+// q, k, v, d_out and the gradients share one dtype. y is the output of attend().
 struct Attended {
   at::Tensor y, q, k, v, sinks;
 };
@@ -73,7 +73,7 @@ Attended attended(const DocumentCase& one, const DocumentInputs& in, const at::T
   return {y.detach(), q.grad(), k.grad(), v.grad(), one.sinks ? sinks.grad() : at::Tensor()};
 }
 
-// One document in fp64 with the whole matrix of scores.
+// Reference for one document in float64 with the full score matrix.
 Attended plainly_attended(const DocumentCase& one, const DocumentInputs& in) {
   const int64_t tokens = in.q.size(0);
   const auto leaf = [](const at::Tensor& x) {
@@ -126,7 +126,7 @@ TEST_P(PackedDocuments, EqualEachAloneAndPlainAttention) {
       const std::string what = one.name + ", " + std::to_string(count);
       for (at::Tensor Attended::*of : {&Attended::y, &Attended::q, &Attended::k, &Attended::v}) {
         const at::Tensor got = (packed.*of).narrow(0, first, count);
-        if (one.sinks)  // join by a function of LibTorch, whose bits depend on the number of rows
+        if (one.sinks)  // LibTorch joins sinks by a function whose bits depend on the number of rows
           expect_attention(got, plain.*of, tolerance, what);
         else
           EXPECT_TRUE(at::equal(got, alone.*of)) << what;
@@ -162,7 +162,7 @@ void expect_written(const model::pack::RowKernels<Stored>& kernels, const at::Te
   }
 }
 
-// Widths with and without a rest, rows apart, and blocks that are not whole.
+// Widths with and without remainder, strided rows, and partial blocks.
 TYPED_TEST(RowLoops, EqualOnEveryInstructionSet) {
   namespace pack = model::pack;
   constexpr int64_t kRows = 75;

@@ -1,4 +1,4 @@
-// Attention by blocks: documents apart, ranges in any order, and parts of the keys.
+// Blocked attention: separate documents, ranges in any order, and attention over parts of the keys.
 #include "heddle/nn/attention_core.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +20,7 @@ struct AttentionCase {
   std::string name;
   int64_t batch, sequence, head_dim;
   AttentionOptions options;
-  std::vector<int> documents;  // empty: none
+  std::vector<int> documents;  // empty: no documents
   int64_t queries_of_key = 1;
   bool sinks = false;
 
@@ -59,7 +59,7 @@ void expect_near(const at::Tensor& got, const at::Tensor& want, double tolerance
   EXPECT_LE(away, tolerance * size) << what;
 }
 
-// Also where the changed document holds infinities.
+// The changed document also holds infinities.
 TEST(Attention, KeepsTheBitsOfADocumentWhenAnotherChanges) {
   const AttentionCase one{"", 1, 150, 10, with(true), {0, 35, 99, 150}, 2};
   const auto results = [&](double change) {
@@ -100,7 +100,7 @@ TEST(Attention, PackedDocumentsHaveTheBitsOfEachAlone) {
   }
 }
 
-// Ranges that do not ascend, keys that no query sees, and queries that see nothing.
+// Checks ranges in descending order, keys that no query sees, and queries that see no key.
 void expect_ranges_in_any_order(int64_t dim) {
   constexpr int64_t kQueries = 207, kKeys = 190;
   at::manual_seed(3);
@@ -108,7 +108,7 @@ void expect_ranges_in_any_order(int64_t dim) {
   const at::Tensor d_out = at::randn({kQueries, dim});
   at::Tensor seen = std::get<0>(at::randint(0, 90, {kQueries, 2}, at::kInt).sort(1)).contiguous();
   seen.narrow(0, 100, kQueries - 100).add_(95);  // no query sees keys 90 to 94
-  seen.narrow(0, 40, 14).zero_();                // whole tiles that see nothing
+  seen.narrow(0, 40, 14).zero_();                // whole tiles see no key
   const at::Tensor place = at::arange(kKeys);
   const at::Tensor blind = (place < seen.narrow(1, 0, 1)).logical_or(place >= seen.narrow(1, 1, 1));
   const at::Tensor scores =
@@ -129,10 +129,10 @@ void expect_ranges_in_any_order(int64_t dim) {
 
 TEST(Attention, TakesRangesInAnyOrder) {
   expect_ranges_in_any_order(12);
-  expect_ranges_in_any_order(16);  // rows in place
+  expect_ranges_in_any_order(16);  // rows are used in place
 }
 
-// Keys in two parts, the first of which some queries do not see at all.
+// The keys are split in two parts. Some queries see no key of the first part.
 TEST(Attention, JoinsPartsOfTheKeys) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const AttentionCase one{"", 1, 131, 12, with(true), {0, 60, 131}, 2};

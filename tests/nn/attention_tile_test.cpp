@@ -1,4 +1,4 @@
-// The tiles of blocked attention compute the same on every instruction set.
+// Tiles of blocked attention give the same result on every instruction set.
 #include "lib/nn/cpu/attend_tile_cpu.h"
 
 #include <ATen/ATen.h>
@@ -11,9 +11,9 @@ namespace heddle {
 namespace {
 
 constexpr int64_t kTileQueries = 5, kTileDim = 20;
-constexpr int64_t kTileWidth = 32;  // columns of padded rows
+constexpr int64_t kTileWidth = 32;  // columns per padded row
 
-// Operands of a tile whose keys are in blocks side by side.
+// Operands of a tile whose key blocks are adjacent.
 struct TileOperands {
   at::Tensor queries = at::randn({kTileQueries, kTileWidth}), keys, values,
              out = at::zeros({kTileQueries, kTileWidth});
@@ -62,7 +62,7 @@ TEST(AttentionTile, AttendsToABlockOnEveryInstructionSet) {
     tile.totals = totals.mutable_data_ptr<float>();
     tile.largest = largest.mutable_data_ptr<float>();
     kernels.attend(tile);
-    EXPECT_EQ(totals[2].item<float>(), 0.0F);  // sees nothing
+    EXPECT_EQ(totals[2].item<float>(), 0.0F);  // query 2 sees no key
     return std::vector<at::Tensor>{of.out.clone(), totals, largest};
   });
 }
@@ -72,19 +72,19 @@ TEST(AttentionTile, AttendsToAllKeysAtOnceOnEveryInstructionSet) {
   const model::KeyRange seen[kTileQueries] = {{20, 190}, {70, 131}, {7, 7}, {21, 22}, {128, 192}};
   expect_same_on_every_instruction_set([&](const model::TileKernels<float>& kernels) {
     const at::Tensor log_sums = at::empty({kTileQueries});
-    of.out.fill_(NAN);  // is set whole
+    of.out.fill_(NAN);  // the kernel overwrites all of it
     of.scores.fill_(NAN);
     auto tile = of.tile<model::WholeTile<float>>(seen);
     tile.log_sums = log_sums.mutable_data_ptr<float>();
     kernels.attend_whole(tile);
-    EXPECT_TRUE(at::equal(of.out[2], at::zeros({kTileWidth})));  // sees nothing
+    EXPECT_TRUE(at::equal(of.out[2], at::zeros({kTileWidth})));  // query 2 sees no key
     EXPECT_EQ(log_sums[2].item<float>(), -INFINITY);
     EXPECT_TRUE(at::allclose(of.out[3], of.values[21])) << "its only key";
     return std::vector<at::Tensor>{of.out.clone(), log_sums.exp()};
   });
 }
 
-// Beside keys that a query sees in the same registers.
+// Hidden keys share vector registers with visible keys.
 TEST(AttentionTile, HiddenKeysOfAnySizeChangeNoBit) {
   const TileOperands of(1);
   const model::KeyRange seen[kTileQueries] = {{0, 10}, {2, 10}, {7, 7}, {3, 9}, {0, 10}};

@@ -1,5 +1,5 @@
-// What stands between an expert's two products, against a composition of ATen operators that autograd
-// differentiates.
+// Activation between an expert's two products, compared with a composition of ATen operators under
+// autograd.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ void expect_composed(const ExpertActivation& how, int64_t rows, int64_t width, a
   expect(got.weights, w.grad(), "gradient of the weights");
 }
 
-// Fewer numbers than registers hold, as many, and more.
+// Widths below, at and above the vector width.
 TEST(ExpertActivation, EqualsItsFormulaInEveryDtype) {
   at::manual_seed(21);
   for (const Kind kind : {Kind::swiglu, Kind::limited_swiglu, Kind::clamped_swiglu, Kind::geglu,
@@ -82,7 +82,7 @@ TEST(ExpertActivation, StaysFiniteForLargeGatesAndKeepsWhatIsNotANumber) {
   EXPECT_TRUE(std::isnan(d[2].item<float>()));
 }
 
-// The gradient of the second half does not depend on it: silu(2) for 1, nan, and what is beyond the limit.
+// The gradient of the linear half is silu(2) for 1, NaN and 9, and 0 for 9 with a limit of 7.
 TEST(ExpertActivation, PassesTheGradientOfASecondHalfThatIsNotANumber) {
   const at::Tensor hidden = at::tensor({2.0F, 2.0F, 2.0F, 1.0F, NAN, 9.0F}).view({1, 6});
   const at::Tensor dy = at::ones({1, 3}), ones = at::ones({1});
@@ -97,7 +97,7 @@ TEST(ExpertActivation, PassesTheGradientOfASecondHalfThatIsNotANumber) {
   EXPECT_EQ(bounded[5].item<float>(), 0.0F);
 }
 
-// From where e^x is not a normal number, the sigmoid of a gate is 0. Of an infinite one: what ATen gives.
+// Below the smallest normal e^x the sigmoid of a gate is 0. Infinite gates give ATen's result.
 TEST(ExpertActivation, IsExactForTinyAndInfiniteGates) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
     const double most = dtype == at::kDouble ? 707 : 86, beyond = dtype == at::kDouble ? 1e300 : 1e38;

@@ -1,4 +1,4 @@
-// A router's choice where scores are not numbers or not finite: experts stay distinct, and NaN is not hidden.
+// Top-k choice with NaN or infinite scores: the chosen experts stay distinct, and NaN is not hidden.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(ExpertChoice, TakesNaNFirstAndGivesItsWeight) {
         EXPECT_TRUE(at::equal(scored.experts, std::get<1>(at::topk(at::sigmoid(logits), 3, 1)))) << place;
         EXPECT_EQ(scored.experts[0][0].item<int64_t>(), place);
         EXPECT_TRUE(at::equal(scored.weights[0].isnan(), at::tensor({1, 0, 0}).to(at::kBool)));
-        EXPECT_TRUE(choose_three(logits, {}, true).weights.isnan().all().item<bool>());  // so is their sum
+        EXPECT_TRUE(choose_three(logits, {}, true).weights.isnan().all().item<bool>());  // NaN sum
       }
 }
 
@@ -78,7 +78,7 @@ TEST(ExpertChoice, TakesABiasOfMinusInfinityLast) {
   }
 }
 
-// A zero with a sign is a zero: of equal ones the first.
+// -0 and +0 are equal, so the lowest index is chosen.
 TEST(ExpertChoice, TakesTheFirstOfZerosOfBothSigns) {
   const at::Tensor logits = at::full({1, 4}, -kInfinite), bias = at::tensor({-0.0, 0.0, -0.0, 0.0});
   EXPECT_TRUE(at::equal(choose_three(logits, bias.to(at::kFloat)).experts[0], at::arange(3)));

@@ -1,4 +1,4 @@
-// Experts in one pass on one thread have the bits of grouped products on several.
+// The single-threaded fused expert pass gives the bits of multi-threaded grouped products.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@ class PassThreads {
   int before_;
 };
 
-// The output and the gradients of x, the routing's weights, gate_up and down; of what is frozen an undefined
-// one.
+// Returns the output and the gradients of x, the routing weights, gate_up and down. The gradient of a frozen
+// input is undefined.
 Tensors output_and_gradients(const Tensors& given, const at::Tensor& chosen, int threads,
                              const model::ExpertActivation& how = {}, size_t frozen = 4) {
   const PassThreads run_on(threads);
@@ -65,7 +65,7 @@ void expect_equal_bits(const Tensors& one, const Tensors& three) {
 TEST_P(ExpertPassTest, HasTheBitsOfGroupedProducts) {
   const PassCase& of = GetParam();
   const Tensors given = pass_inputs(of);
-  // Expert 1 gets no token where there are enough others, and some choices have no expert.
+  // Choices of expert 1 are replaced by no expert (-1) if there are more than top_k experts.
   at::Tensor chosen =
       std::get<1>(at::rand({of.tokens, of.experts}).sort(1)).slice(1, 0, of.top_k).contiguous();
   if (of.experts > of.top_k) chosen = at::where(chosen.eq(1), -1, chosen);

@@ -1,4 +1,4 @@
-// Experts without tokens, split backwards, autocast, and the seams of experts and of their layer.
+// Experts without tokens, split backward, autocast, and dispatch hooks of experts and their layer.
 #include "heddle/nn/experts.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Inputs = std::vector<at::Tensor>;
 
-// in: x, weights, gate_up, down and perhaps their biases.
+// in: x, weights, gate_up, down and optionally their biases.
 model::ExpertParameters parameters_of(const Inputs& in) {
   if (in.size() == 4) return {in[2], in[3]};
   return {in[2], in[3], in[4], in[5]};
@@ -36,7 +36,7 @@ Inputs with_biases(Inputs in) {
   return in;
 }
 
-// k different experts for each token.
+// Returns k distinct experts per token.
 at::Tensor choose(int64_t tokens, int64_t k, int64_t experts) {
   return std::get<1>(at::topk(at::rand({tokens, experts}), k, 1));
 }
@@ -46,7 +46,7 @@ TEST(Experts, GetAllTokensOrNoneWhenThereIsOne) {
   const Inputs in = inputs_of(9, 1, 4, 5, 2, at::kFloat);
   for (const at::Tensor& each : in) each.set_requires_grad(true);
   model::experts(in[0], {at::full({9, 1}, 2, at::kLong), in[1]}, parameters_of(in), {}).sum().backward();
-  EXPECT_EQ(in[2].grad()[0].abs().sum().item<float>(), 0.0F);  // a gradient of zeros, not none
+  EXPECT_EQ(in[2].grad()[0].abs().sum().item<float>(), 0.0F);  // the gradient is zeros, not undefined
   EXPECT_GT(in[2].grad()[2].abs().sum().item<float>(), 0.0F);
 }
 
@@ -121,7 +121,7 @@ struct Layer {
   MoeLayer moe;
 };
 
-// A dispatcher of two ranks that hold experts 0, 1, 2 and 3, 4: both parts together are the whole.
+// Simulates a dispatcher of two ranks with experts 0 to 2 and 3 to 4. The sum of both parts is the whole.
 TEST(Experts, AddUpOverRanksBehindTheSeam) {
   at::manual_seed(11);
   Layer layer;
@@ -169,7 +169,7 @@ TEST(MoeLayer, ComputesWhatIsSharedOnceWhetherTheSeamAsksForItOrNot) {
   EXPECT_EQ(asked, 1);
 }
 
-// One row would be added to every token.
+// One row would be broadcast over all tokens.
 TEST(Experts, RefuseALinkThatReturnsOtherRowsOrAnotherDtype) {
   Layer layer;
   const at::Tensor x = at::randn({9, 6});

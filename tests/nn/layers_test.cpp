@@ -1,4 +1,4 @@
-// Seams, nodes, initial values and refusals of layers. tests/operators compares their numbers with formulas.
+// Hooks, autograd nodes, initialization and refusals of layers. tests/operators compares their values.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Layers with a LinearProducts give the numbers of plain layers, and keep the input only where it is needed.
+// Layers with a LinearProducts equal plain layers, and save the input for backward only if it is needed.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ class PlainProducts final : public model::LinearProducts {
   ProductCalls& seen_;
 };
 
-// Two layers of one input, in double or float32.
+// Two layers with the same input, in float64 or float32.
 struct Pair {
   explicit Pair(at::ScalarType dtype)
       : a(6, 5, Linear::Bias::zeros, {}, at::TensorOptions().dtype(dtype)),
@@ -53,7 +53,7 @@ struct Pair {
       one->detach().copy_(at::randn(one->sizes(), dtype));
   }
   std::vector<at::Tensor> leaves() { return {x, a.weight, a.bias, b.weight}; }
-  // The gradients of squares and cubes of the outputs; undefined: none.
+  // Returns the gradients of the squares and cubes of the outputs. An undefined gradient means none.
   std::vector<at::Tensor> gradients(const model::FewTensors& out) {
     (out[0].square().sum() + out[1].pow(3).sum()).backward();
     std::vector<at::Tensor> all;

@@ -1,4 +1,4 @@
-// Measures of load, by hand.
+// Load statistics of experts, compared with values computed by hand.
 #include "lib/nn/experts/load_summary.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(LoadSummary, SummarisesLayers) {
   EXPECT_NEAR(got.at("cv_max"), std::sqrt(8.0) / 2, 1e-12);
   EXPECT_EQ(got.at("cv_min"), 0);
   EXPECT_NEAR(got.at("cv_median"), std::sqrt(2.0) / 2, 1e-12);
-  // Utilisations: 0, 0.5, 1, 1, 1.5, 2.
+  // Utilization of the experts: 0, 0.5, 1, 1, 1.5, 2.
   EXPECT_EQ(got.at("expert_utilization_p25"), 0.5);
   EXPECT_EQ(got.at("expert_utilization_median"), 1);
   EXPECT_EQ(got.at("expert_utilization_p75"), 1.5);

@@ -1,4 +1,4 @@
-// Products on both sides of the size from which packed products compute them.
+// Products below and above the size from which packed products are used.
 #include "heddle/nn/linear.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@ double worst(const at::Tensor& got, const at::Tensor& want) {
   return (got.to(at::kDouble) - want).abs().max().item<double>();
 }
 
-// Sums of k products of numbers about 1, in float32.
+// Tolerance for sums of k float32 products of magnitude 1.
 double tolerance(int64_t k) {
   return 1e-6 * static_cast<double>(k);
 }
@@ -61,7 +61,7 @@ TEST_P(MatrixProductTest, WritesIntoRowsOfALargerMatrixAndAddsToWhatIsThere) {
   EXPECT_TRUE(at::equal(all[-1], at::full({b.size(1)}, 7.0)));
 }
 
-// Rows or columns that lie on one another, as expand() and sum()'s gradient make them.
+// Rows or columns with stride 0, as expand() and the backward of sum() create them.
 TEST_P(MatrixProductTest, TakesExpandedMatrices) {
   const auto [m, k, n] = GetParam();
   const at::Tensor row_of_a = a[0].expand({m, k}), column_of_a = a.select(1, 0).unsqueeze(1).expand({m, k});
@@ -69,7 +69,7 @@ TEST_P(MatrixProductTest, TakesExpandedMatrices) {
   const at::Tensor one = at::ones({1, 1}).expand({k, n});
   for (const at::Tensor& left : {row_of_a, column_of_a, a})
     for (const at::Tensor& right : {row_of_b, column_of_b, one, b}) {
-      const at::Tensor expected = at::mm(left.to(at::kDouble), right.to(at::kDouble));  // may be large
+      const at::Tensor expected = at::mm(left.to(at::kDouble), right.to(at::kDouble));  // values may be large
       EXPECT_TRUE(at::allclose(matrix_product(left, right).to(at::kDouble), expected, 1e-4, 1e-4));
     }
 }
@@ -78,7 +78,7 @@ TEST_P(MatrixProductTest, RepeatsItsBits) {
   EXPECT_TRUE(at::equal(matrix_product(a, b), matrix_product(a, b)));
 }
 
-// The first three are one row, of fewer and of more numbers than a register holds; the last two are large.
+// The first three cases have one row, shorter and longer than a register. The last two are large.
 INSTANTIATE_TEST_SUITE_P(Sizes, MatrixProductTest,
                          ::testing::Values(std::tuple{1, 5, 7}, std::tuple{1, 48, 1}, std::tuple{1, 163, 530},
                                            std::tuple{3, 5, 7}, std::tuple{130, 70, 33},
@@ -91,7 +91,7 @@ TEST(MatrixProduct, KeepsDtypesThatItDoesNotSendElsewhere) {
   EXPECT_TRUE(at::equal(matrix_product(low, low), at::mm(low, low)));
 }
 
-// A part of a row's columns beside numbers that stay, as the products of joined layers have them.
+// Accumulates into a range of columns and leaves other columns unchanged, as products of fused layers need.
 TEST(MatrixProduct, AddsIntoAPartOfAMatrix) {
   at::manual_seed(12);
   const at::Tensor a = at::randn({161, 163}), b = at::randn({163, 167}), all = at::randn({161, 300});

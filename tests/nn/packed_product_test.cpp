@@ -1,4 +1,4 @@
-// Packed products of every instruction set here, and experts' products on them, against products in double.
+// Packed products on every supported instruction set, and experts' products, compared with float64.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Sizes = std::array<int64_t, 3>;  // rows, columns, depth
 
-// Below a tile, beside the edges of tiles, panels and blocks, and beyond them.
+// Sizes below a tile, at the edges of tiles, panels and blocks, and beyond them.
 constexpr std::array<Sizes, 8> kProducts{{{1, 1, 1},
                                           {5, 3, 7},
                                           {6, 64, 16},
@@ -78,13 +78,13 @@ TEST(PackedProduct, SumsBfloat16InFloat32) {
       }
 }
 
-// A part of a larger matrix, so that no stride follows from the sizes.
+// Returns a slice of a larger matrix, so that strides do not follow from sizes.
 at::Tensor random_part(int64_t rows, int64_t columns, bool turned) {
   const at::Tensor all = turned ? at::randn({columns + 1, rows + 5}).t() : at::randn({rows + 1, columns + 5});
   return all.narrow(0, 1, rows).narrow(1, 0, columns);
 }
 
-// Up to a depth of 128 a transposed `a` is read in place; a block has 192 rows, 512 columns, a depth of 256.
+// A transposed `a` is read in place up to a depth of 128. Blocks have 192 rows, 512 columns, a depth of 256.
 // The number of threads changes no bit.
 TEST(MatrixProductCpu, EqualsTheProductInDoubleForEveryStrideAndAnyThreads) {
   at::manual_seed(5);
@@ -118,7 +118,7 @@ TEST(MatrixProductCpu, EqualsTheProductInDoubleForEveryStrideAndAnyThreads) {
         }
 }
 
-// Uneven rows, one expert without any and one with most of them; odd sizes.
+// Uneven row counts, one expert without rows and one with most rows, odd sizes.
 struct GroupedProductTest : ::testing::TestWithParam<std::tuple<int, at::ScalarType>> {
   void SetUp() override { at::set_num_threads(std::get<0>(GetParam())); }
   void TearDown() override { at::set_num_threads(1); }

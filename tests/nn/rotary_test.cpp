@@ -1,4 +1,4 @@
-// Frequencies and factors of rotations equal transformers' (tests/golden/make_rotary.py); tables of angles.
+// RoPE frequencies and scaling factors equal transformers' (tests/golden/make_rotary.py). Tables of angles.
 #include "heddle/nn/rotary.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// The correction bias of a router, groups that its experts do not allow, and jitter.
+// Correction bias of a router, invalid expert groups, and jitter.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST(Router, RefusesGroupsThatTheExpertsDoNotAllow) {
   EXPECT_EQ(correction_refused(2, 8, 4, 2), "a group is worth its best 2 experts and has 1");
 }
 
-// With distinct experts, and where a table names one twice.
+// Tests a table with distinct experts, and a table that lists one expert twice.
 TEST(Router, TakesTheExpertsOfItsTable) {
   at::manual_seed(6);
   for (const bool twice : {false, true}) {
@@ -73,7 +73,7 @@ TEST(Router, MovesItsCorrectionBiasAgainstTheLoadsAndNotAfterASkippedStep) {
   const auto layout = std::make_shared<SideLayout>();
   for (SideOutput* output : router.side_outputs()) layout->add(*output);
   const SideValues values{layout, at::tensor({3.0, 1.0, 2.0, 2.0}, at::kDouble)};
-  // This rank holds experts 1 to 3; another slot that does not train stays.
+  // This rank holds experts 1 to 3. Other frozen slots stay unchanged.
   const FrozenPart part{"layers.2.gate.e_score_correction_bias", at::ones({3}), {1}},
       other{"layers.2.gate.weight", at::ones({3}), {1}};
   const std::vector<FrozenPart> parts = {other, part};
@@ -97,7 +97,7 @@ TEST(Jitter, IsUniformAndAFunctionOfRowsPlacesColumnsAndLayers) {
   EXPECT_LE(off.max().item<double>(), 1.0001);
   EXPECT_NEAR(off.mean().item<double>(), 0, 0.02);
   EXPECT_NEAR(off.square().mean().item<double>(), 1.0 / 3, 0.01);
-  EXPECT_TRUE(at::equal(y.narrow(0, 0, 50), y.narrow(0, 250, 50)));  // equal rows
+  EXPECT_TRUE(at::equal(y.narrow(0, 0, 50), y.narrow(0, 250, 50)));  // equal rows of x
   const auto alike = [&](const at::Tensor& a, const at::Tensor& b) { return a.eq(b).sum().item<int64_t>(); };
   EXPECT_LT(alike(y.narrow(0, 0, 50), y.narrow(0, 50, 50)), 10);
   EXPECT_LT(alike(y.narrow(0, 0, 49), y.narrow(0, 1, 49)), 10);
@@ -105,7 +105,7 @@ TEST(Jitter, IsUniformAndAFunctionOfRowsPlacesColumnsAndLayers) {
   EXPECT_LT(alike(y, model::jittered(x, 0.1, 3, batch)), 20);
   y.sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), y.detach()));
-  // The third row alone, as another split of the batch gives it.
+  // The third row alone, as another batch split would pass it.
   Batch part;
   part.tokens = batch.tokens.narrow(0, 2, 1);
   EXPECT_TRUE(at::equal(model::jittered(x.narrow(0, 100, 50), 0.1, 2, part), y.narrow(0, 100, 50)));

@@ -1,4 +1,4 @@
-// Choices of routers, and the losses that balance experts.
+// Routing decisions and load-balancing losses.
 #include "heddle/nn/router.h"
 
 #include <ATen/ATen.h>
@@ -45,13 +45,13 @@ TEST(Router, UsesTheBiasForTheChoiceAlone) {
   const at::Tensor logits = at::tensor({0.0, 1.0, 2.0, 3.0}, at::kDouble).view({1, 4});
   const at::Tensor bias = at::tensor({1.0, 0.0, 0.0, 0.0}, at::kDouble);
   const model::Scored scored = model::score_experts(logits, bias, rule(Score::sigmoid, 2));
-  EXPECT_TRUE(at::equal(scored.experts, at::tensor({0, 3}, at::kLong).view({1, 2})));  // 1.5 and 0.953
+  EXPECT_TRUE(at::equal(scored.experts, at::tensor({0, 3}, at::kLong).view({1, 2})));  // scores 1.5 and 0.953
   EXPECT_NEAR(scored.weights[0][0].item<double>(), 0.5, 1e-12);
   EXPECT_NEAR(scored.weights[0][1].item<double>(), 1 / (1 + std::exp(-3.0)), 1e-12);
 }
 
 TEST(Router, ChoosesWithinTheBestGroups) {
-  // Groups {0, 1}, {2, 3}, {4, 5}: the best expert is in the second, the best two together in the third.
+  // Groups {0, 1}, {2, 3}, {4, 5}. The best expert is in the second group, the best pair in the third.
   const at::Tensor logits = at::tensor({0.1, 0.2, 2.0, -5.0, 1.5, 1.4}, at::kDouble).view({1, 6});
   RouterRule how = rule(Score::sigmoid, 2);
   how.groups = 3;
@@ -81,7 +81,7 @@ TEST(Router, CountsChoices) {
       at::equal(model::count_choices(chosen, 2, 3), at::tensor({1.F, 0.F, 2.F, 2.F, 1.F, 1.F}).view({2, 3})));
 }
 
-// A router of 4 experts on tokens of width 3, and what its losses are.
+// A router of 4 experts on tokens of width 3, and its losses.
 struct Routed {
   explicit Routed(BalanceLoss::Form form, Score score = Score::softmax, int64_t k = 2, double z = 0) {
     RouterConfig config;
@@ -96,7 +96,7 @@ struct Routed {
     sides = std::make_unique<SideOutputs>(layout, at::kCPU);
     sides->begin([](LossDivisor) { return 1.0; });
   }
-  // The gradient of the losses alone to the router's weight: the routing's own weights count for nothing.
+  // Returns the gradient of the router's weight from the balancing losses only, without the routing weights.
   at::Tensor gradient(const at::Tensor& x, int64_t rows) {
     Batch batch;
     batch.tokens = at::zeros({rows, x.size(0) / rows}, at::kLong);
@@ -116,7 +116,7 @@ struct Routed {
   model::Routing routing;
 };
 
-// By plain operators: 0.1 * E / (k T) sum_e n_e p_e of each row, and their mean.
+// Reference: the mean over rows of 0.1 * E / (k T) sum_e n_e p_e.
 at::Tensor plain_balance(const at::Tensor& x, const at::Tensor& weight, const Routed& of, int64_t rows) {
   const int64_t k = of.routing.experts.size(1), tokens = x.size(0) / rows;
   const at::Tensor scores = plain_scores(at::linear(x, weight), of.router->config().rule.score);
@@ -145,7 +145,7 @@ TEST(Router, BalancesByTheFormulaOfALayerAndOfASequence) {
     }
 }
 
-// The second microbatch of a step is weighed by the shares of both; a step begins anew.
+// The second microbatch of a step uses the token shares of both. A new step resets the shares.
 TEST(Router, BalancesOverTheMicrobatchesOfAStep) {
   at::manual_seed(14);
   const at::Tensor first = at::randn({10, 3}, at::kDouble), second = at::randn({4, 3}, at::kDouble);
@@ -203,7 +203,7 @@ TEST(Router, HasTheZLoss) {
   expect_close(got, weight.grad(), 1e-9, "gradient");
 }
 
-// Two ranks hold five tokens of each row; the seam gives each the counts of both.
+// Two ranks hold five tokens of each row. The hook gives each rank the token counts of both.
 TEST(Router, GivesAPartOfTheLossForAPartOfTheTokens) {
   at::manual_seed(6);
   const at::Tensor x = at::randn({10, 3}, at::kDouble);

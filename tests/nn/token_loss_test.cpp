@@ -1,4 +1,4 @@
-// Token losses equal ATen's cross entropy over the labels that count, block by block.
+// Token loss equals ATen's cross entropy over the non-ignored labels, block by block.
 #include "heddle/nn/token_loss.h"
 
 #include <ATen/ATen.h>
@@ -30,7 +30,7 @@ at::Tensor some_labels(int64_t tokens, int64_t vocabulary) {
   return labels;
 }
 
-// 4 million numbers are one block: 100 rows of 60 000 are two.
+// A block holds 4 million logits, so 100 rows of 60 000 make two blocks.
 TEST(TokenLoss, IsTheSameOverSeveralBlocks) {
   at::manual_seed(3);
   const at::Tensor labels = some_labels(100, 60000);
@@ -92,7 +92,7 @@ TEST(TokenLoss, CapsLogitsSoftly) {
             "error[input] TokenLoss: a soft cap of -1.000000\n  hint: give a number above 0, or 0 for none");
 }
 
-// A head, with another one below it as a teacher's is.
+// A head that contains another head, such as a teacher's.
 class HeadWithin : public Module {
  public:
   explicit HeadWithin(Module* inner = nullptr) {

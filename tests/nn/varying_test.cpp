@@ -1,5 +1,5 @@
-// Attention by calls with cumulative lengths, as GPUs compute it, around a kernel of the CPU: equal to the
-// blocked kernel under every mask, whole and by parts.
+// Variable-length attention calls (cu_seqlens), as on GPUs, here around a CPU kernel. The result equals the
+// blocked kernel under every mask, whole and in parts.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using model::VaryingLengths;
 
-// What flash attention computes: the last query of a piece sees its last key.
+// Returns the key ranges of flash attention: the last query of a sequence sees its last key.
 at::Tensor ranges_of(const VaryingLengths& of) {
   const int32_t* const q = of.cum_q.const_data_ptr<int32_t>();
   const int32_t* const k = of.cum_k.const_data_ptr<int32_t>();
@@ -90,7 +90,7 @@ class Varying : public ::testing::Test {
                                        {all.q, all.k, all.v});
     return all;
   }
-  // Keys in parts, as the methods of context parallelism give them.
+  // Attends to keys in parts, as the context parallelism methods do.
   Result varying(const at::Tensor& seen, const std::vector<int64_t>& cuts) const {
     Result all = empty();
     const bool parts = cuts.size() > 2;
@@ -125,7 +125,7 @@ TEST_F(Varying, EqualsTheBlockedKernelUnderEveryMask) {
       }
 }
 
-// Two chunks of a document, as a rank of context parallelism has them: the second sees the keys of the first.
+// Two chunks of a document on a context parallel rank. The second chunk sees the keys of the first.
 TEST_F(Varying, EqualsTheBlockedKernelWhereRangesOverlapAndQueriesSeeNothing) {
   at::Tensor seen = at::zeros({kTokens, 2}, at::kInt);
   for (int token = 0; token < 60; ++token) seen[token][1] = token + 1;
@@ -135,8 +135,8 @@ TEST_F(Varying, EqualsTheBlockedKernelWhereRangesOverlapAndQueriesSeeNothing) {
   expect_same(varying(mixed, {0, kTokens}), blocked(mixed), "any ranges");
 }
 
-// By products, as a device computes what its kernels do not take: soft caps, values of another width, any
-// dtype.
+// Attention by matrix products, the fallback for soft caps, values of another width, and dtypes that a
+// device's kernels do not support.
 TEST(Composite, EqualsTheBlockedKernelUnderEveryMask) {
   constexpr int64_t kTokens = 150;
   const at::Tensor q = at::randn({kTokens, 4 * 6}), k = at::randn({kTokens, 2 * 6}),
@@ -183,7 +183,7 @@ TEST(Composite, EqualsTheBlockedKernelUnderEveryMask) {
       }
 }
 
-// A document that is longer than the window is one piece with those that are shorter.
+// The whole sequence is in one call, even if a document is longer than the window.
 TEST(VaryingCalls, AreOneInAWindow) {
   for (const bool documents : {true, false}) {
     const model::Heads heads{1, 20, 8, {true, 4}, {}};
@@ -198,7 +198,7 @@ TEST(VaryingCalls, AreOneInAWindow) {
 TEST(VaryingCalls, ArePiecesWithDisjointKeys) {
   const model::Heads heads{1, 10, 8, {}, {}};
   const auto calls = model::varying_calls(model::visible_keys(heads, at::tensor({0, 4, 10}, at::kInt)));
-  ASSERT_EQ(calls.size(), 1u);  // documents are one call
+  ASSERT_EQ(calls.size(), 1u);  // all documents in one call
   EXPECT_TRUE(calls[0].causal);
   EXPECT_EQ(calls[0].window, 0);
   EXPECT_EQ(calls[0].cum_q, (std::vector<int32_t>{0, 4, 10}));

@@ -1,4 +1,4 @@
-// A split backward gives the bits of a whole one, for every way in which linear layers are used.
+// A split backward gives the bits of a whole backward for every use of linear layers.
 #include "heddle/nn/weight_gradients.h"
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ void backward(const at::Tensor& y) {
   torch::autograd::backward({y}, {(at::arange(y.numel(), y.options()) * 0.37).sin().view(y.sizes())});
 }
 
-// Leaf 0 is the input; the others are weights. Every gradient is compared bit by bit.
+// Leaf 0 is the input, the others are weights. Compares every gradient bit by bit.
 void expect_split_is_whole(const Body& body, const Leaves& leaves) {
   const Leaves whole = copies(leaves), split = copies(leaves);
   backward(body(whole, {}));

@@ -1,4 +1,4 @@
-// Operators of attention: masks, chosen keys, dropout, latent heads, the choice of keys, entries.
+// Attention operators: masks, selected keys, dropout, latent heads, key selection, compressed entries.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,7 +27,7 @@ struct AttentionShape {
   std::vector<int> documents = {};  // empty: each row is one document
   int64_t queries_of_key = 1;
   bool sinks = false, drops = false;
-  int64_t chosen = 0;  // keys of each query; 0: all that it sees
+  int64_t chosen = 0;  // keys per query; 0: all visible keys
 
   int64_t tokens() const { return batch * sequence; }
   model::Heads heads() const { return {batch, sequence, head_dim, options, {}}; }
@@ -36,14 +36,14 @@ struct AttentionShape {
 constexpr int64_t kKeyHeads = 2;
 constexpr uint64_t kDropSalt = 5;
 
-// The number of the document of each token.
+// Returns the document index of each token.
 at::Tensor document_of_tokens(int64_t tokens, int64_t sequence, const std::vector<int>& begins) {
   at::Tensor document = at::arange(tokens).div(sequence, "floor");
   for (const int begin : begins) document += (at::arange(tokens) >= begin).to(at::kLong);
   return document;
 }
 
-// True where a token sees another.
+// Returns a mask [tokens, tokens] that is true where a query sees a key.
 at::Tensor sight_of_shape(const AttentionShape& of) {
   const at::Tensor document = document_of_tokens(of.tokens(), of.sequence, of.documents);
   const at::Tensor away = at::arange(of.tokens()).unsqueeze(1) - at::arange(of.tokens());
@@ -53,7 +53,7 @@ at::Tensor sight_of_shape(const AttentionShape& of) {
   return seen;
 }
 
-// Returns the factors of dropout for the weights [heads, tokens, tokens].
+// Returns the dropout factors of the attention weights [heads, tokens, tokens].
 at::Tensor kept_weights(const AttentionShape& of, const at::Tensor& draws, int64_t heads) {
   constexpr int64_t kSaltOfHead = 0x1E3779B97F4A7C15;
   Ins all;
@@ -63,7 +63,7 @@ at::Tensor kept_weights(const AttentionShape& of, const at::Tensor& draws, int64
   return at::stack(all).ge(of.options.dropout).to(at::kDouble) / (1 - of.options.dropout);
 }
 
-// The whole matrix of scores.
+// Reference attention with the full score matrix.
 at::Tensor plain_scores_attention(const AttentionShape& of, const Ins& in, const Ins& constants) {
   const auto split = [&](const at::Tensor& x, int64_t dim, int64_t repeats) {
     return x.view({of.tokens(), -1, dim}).transpose(0, 1).repeat_interleave(repeats, 0);
@@ -82,7 +82,7 @@ at::Tensor plain_scores_attention(const AttentionShape& of, const Ins& in, const
   return weights.matmul(v).transpose(0, 1).reshape({of.tokens(), -1});
 }
 
-// For each token its own key and some before it in its document.
+// Returns, per token, its own key and some earlier keys of its document.
 at::Tensor choice_of_keys(const AttentionShape& of) {
   const at::Tensor own = at::arange(of.tokens(), at::kInt).unsqueeze(1);
   const at::Tensor document = document_of_tokens(of.tokens(), of.sequence, of.documents);
@@ -124,7 +124,7 @@ AttentionOptions options_of(bool causal, int64_t window = 0, double cap = 0, int
   return {causal, window, 0, cap, value_dim};
 }
 
-// Sizes around those of tiles and blocks of keys.
+// Sizes around tile and key block sizes.
 Operator attend_operator() {
   const std::vector<AttentionShape> shapes = {
       {"causal", 2, 71, 6, options_of(true), {}, 2},
@@ -273,7 +273,7 @@ struct EntryShape {
   int64_t chosen = 0;
 };
 
-// The first token of each entry, and whether it opens a document.
+// Returns the first token of each entry, and whether it begins a document.
 std::vector<std::pair<int64_t, bool>> plain_entries(const EntryShape& of) {
   std::vector<int> begins = of.documents.empty() ? std::vector<int>{0, 11, 22} : of.documents;
   std::vector<std::pair<int64_t, bool>> out;
@@ -325,7 +325,7 @@ Operator pooled_entries_operator() {
 
 constexpr int64_t kWindowHeads = 3, kWindowDim = 6, kWindowTokens = 4;
 
-// Tokens of the window and entries in one softmax with the sink. in: q, kv, entries (or none) and the sinks.
+// Reference: one softmax over window tokens, entries and the sink. in: q, kv, entries (optional), sinks.
 at::Tensor plain_window(const EntryShape& of, const Ins& in, const Ins& constants) {
   const at::Tensor document = document_of_tokens(22, 11, of.documents), place = at::arange(22);
   const at::Tensor away = place.unsqueeze(1) - place;

@@ -1,4 +1,4 @@
-// Operators between layers: sums over blocks, hyper-connections, the scalar of a layer.
+// Operators between layers: block residuals, hyper-connections, layer scalars.
 #include <array>
 #include <span>
 
@@ -42,7 +42,7 @@ struct StreamShape {
   std::string name;
   int64_t tokens, width;
   HyperConnections form;
-  bool last = false;  // the weights of the head, which has no matrix
+  bool last = false;  // weights of the head, which have no mixing matrix
 
   int64_t weights() const { return last ? form.streams : form.streams * (2 + form.streams); }
 };

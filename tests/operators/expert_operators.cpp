@@ -1,4 +1,4 @@
-// Operators of mixtures: routers, experts, losses that balance experts, jitter, a layer with a shared expert.
+// Mixture-of-experts operators: routers, experts, balancing losses, jitter, a layer with a shared expert.
 #include <cmath>
 #include <memory>
 
@@ -23,7 +23,7 @@ at::Tensor plain_router_scores(const at::Tensor& logits, Score score) {
   return e / e.sum(1, true);
 }
 
-// The chosen experts, their weights and all scores.
+// Returns the chosen experts, their weights and all scores.
 Ins plain_scored(const at::Tensor& logits, const at::Tensor& bias, const RouterRule& rule) {
   const at::Tensor scores = plain_router_scores(logits, rule.score);
   const bool after = rule.score == Score::softmax_after_topk;
@@ -98,13 +98,13 @@ struct ExpertShape {
   int64_t tokens, top_k, experts, hidden, width;
   ExpertActivation how = {};
   bool biases = false, adapters = false;
-  int64_t held = 0;   // experts that this rank holds; 0: all
-  int64_t kept = -1;  // tokens that have experts; -1: all
+  int64_t held = 0;   // experts on this rank; 0: all
+  int64_t kept = -1;  // tokens with experts; -1: all
 };
 
 constexpr double kAdapterScale = 0.7;
 
-// in: x, the weights of choices, gate_up, down, then both biases or the four adapters.
+// in: x, the routing weights, gate_up, down, then both biases or the four adapter weights.
 model::ExpertParameters parameters_of_case(const ExpertShape& of, const Ins& in) {
   model::ExpertParameters out{in[2], in[3]};
   if (of.biases) out.gate_up_bias = in[4], out.down_bias = in[5], out.bias_share = 0.5;
@@ -112,7 +112,7 @@ model::ExpertParameters parameters_of_case(const ExpertShape& of, const Ins& in)
   return out;
 }
 
-// One expert after the other.
+// Reference: one expert after the other.
 at::Tensor plain_experts(const ExpertShape& of, const Ins& in, const at::Tensor& chosen) {
   at::Tensor y = at::zeros_like(in[0]);
   for (int64_t e = 0; e < in[2].size(0); ++e) {
@@ -146,7 +146,7 @@ OperatorCase expert_case(const ExpertShape& of) {
   const std::vector<OperatorInput> adapters = {
       {held, 2, of.hidden}, {held, columns, 2}, {held, 2, of.width}, {held, of.hidden, 2}};
   if (of.adapters) out.inputs.insert(out.inputs.end(), adapters.begin(), adapters.end());
-  // On meta every choice has an expert.
+  // On meta every choice counts as assigned to an expert.
   if (!of.adapters)
     out.products = 2.0 * static_cast<double>(of.tokens * of.top_k * of.hidden * (columns + of.width));
   at::Tensor chosen = std::get<1>(at::topk(at::rand({of.tokens, of.experts}), of.top_k, 1));

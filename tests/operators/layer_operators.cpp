@@ -1,4 +1,4 @@
-// Layers of the model library as operators of their input and their parameters.
+// Layers of the model library as operators of their input and parameters.
 #include <utility>
 
 #include "heddle/decoder/family.h"
@@ -21,7 +21,7 @@ Units layer_units(const Layer& form, const at::TensorOptions& options) {
   return decoder::make_spec({.model = model})->make_units(options);
 }
 
-// constants: the documents, then the parameters that do not train.
+// constants: the documents, then the frozen parameters.
 OperatorFunction run_layer(const Layer& form) {
   return [form](const Ins& in, const Ins& constants) {
     const at::TensorOptions options = in[0].options().requires_grad(false);
@@ -126,7 +126,7 @@ Operator mamba_mixer_layer() {
   form.heads = 4, form.groups = 2, form.width = 3, form.state = 5, form.eps = 1e-2;
   Operator out = layer_operator("mamba_layer", {"StateScanBackward", "GatedGroupNormBackward"},
                                 {decoder::mamba(form), Absent()});
-  out.narrow_tolerance = 2e-1;  // the norm behind the scan divides by small numbers
+  out.narrow_tolerance = 2e-1;  // the norm after the scan divides by small numbers
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Inputs, results and comparisons of the registry of operators.
+// Inputs, results and comparisons of the operator registry.
 #include "operators/operator.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace heddle::tests {
 namespace {
 
-// Weights of the elements of an output. They begin with sin(1), because sin(0) hides gradients of one number.
+// Returns output weights that begin with sin(1), because sin(0) would hide the gradient of a single element.
 at::Tensor output_weights(const at::Tensor& output) {
   const at::Tensor all = at::arange(1, output.numel() + 1, at::kDouble).sin().view(output.sizes());
   return all.to(output.scalar_type()).to(output.device());

@@ -1,5 +1,5 @@
-// Every operator of the registry: its formula, its gradient by finite differences, shapes and cost on meta,
-// bfloat16, recomputation, subsets of trained inputs, and views.
+// Checks every operator of the registry: reference formula, finite differences, shapes and cost on meta,
+// bfloat16, recomputation, partly frozen inputs, and views.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ OperatorTensors to_double(const OperatorTensors& inputs) {
 
 class Operators : public ::testing::TestWithParam<Operator> {
  protected:
-  // Operators are compared with their formula on all threads. Everything else runs on one.
+  // The comparison with the formula uses all threads. All other checks use one thread.
   void SetUp() override { at::set_num_threads(1); }
   void TearDown() override {
     at::set_num_threads(threads_);
@@ -42,9 +42,9 @@ class Operators : public ::testing::TestWithParam<Operator> {
   }
 
   const int threads_ = at::get_num_threads();
-  std::string reason_;  // why the check does not apply
+  std::string reason_;  // why the check is skipped
 
-  // The cases that the check applies to. Without any the test is skipped and prints the reason.
+  // Returns the cases that the check applies to. If there are none, the test is skipped with the reason.
   std::vector<OperatorCase> cases_of(OperatorCheck check) {
     std::vector<OperatorCase> out;
     if (GetParam().skipped.contains(check)) {
@@ -80,7 +80,7 @@ double weighted_sum(const OperatorTensors& outputs) {
   return sum;
 }
 
-// One random direction for inputs 0, 2, ..., and one for inputs 1, 3, ....
+// Uses one random direction for inputs 0, 2, ... and one for inputs 1, 3, ....
 TEST_P(Operators, HaveTheGradientOfFiniteDifferences) {
   constexpr double kStep = 1e-6;
   for (const OperatorCase& one : cases_of(OperatorCheck::gradient)) {
@@ -106,7 +106,7 @@ TEST_P(Operators, HaveTheGradientOfFiniteDifferences) {
   }
 }
 
-// The graph of the outputs down to the inputs.
+// Collects the names of the autograd nodes between outputs and inputs.
 std::set<std::string> nodes_of(const OperatorTensors& outputs) {
   std::set<std::string> names;
   std::vector<const torch::autograd::Node*> waiting;
@@ -134,7 +134,7 @@ TEST_P(Operators, HaveTheirNodes) {
 
 struct MetaCost {
   OperatorCost forward, backward;
-  double products = 0;  // of the forward
+  double products = 0;  // of the forward pass
 };
 
 MetaCost run_on_meta(const OperatorCase& one, at::ScalarType dtype, const OperatorResult& want) {
@@ -186,7 +186,7 @@ TEST_P(Operators, HaveShapesAndACostOnMeta) {
     }
 }
 
-// Against float64 from the same rounded inputs.
+// Compares with float64 on the same rounded inputs.
 TEST_P(Operators, AreNearInNarrowTypes) {
   for (const OperatorCase& one : cases_of(OperatorCheck::bfloat16))
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
@@ -198,7 +198,7 @@ TEST_P(Operators, AreNearInNarrowTypes) {
     }
 }
 
-// Runs a forward again in the backward, as activation checkpointing does.
+// Recomputes the forward in the backward, like activation checkpointing.
 class OperatorRegion final : public model::Region {
  public:
   OperatorRegion(Keeps keeps, std::function<void()> again) : Region(keeps), again_(std::move(again)) {}
@@ -244,7 +244,7 @@ TEST_P(Operators, GiveTheSameBitsUnderRecomputation) {
     }
 }
 
-// Inputs that train beside frozen ones get the gradients that they get where all train.
+// Gradients of trained inputs are the same whether or not other inputs are frozen.
 TEST_P(Operators, TrainEveryOtherInput) {
   for (const OperatorCase& one : cases_of(OperatorCheck::subsets)) {
     const OperatorTensors inputs = draw_inputs(one, at::kDouble, at::kCPU);
@@ -262,7 +262,7 @@ TEST_P(Operators, TrainEveryOtherInput) {
   }
 }
 
-// Rows with gaps between them, and rows whose numbers are apart.
+// Inputs with padding between rows, and inputs with strided elements.
 TEST_P(Operators, TakeViews) {
   const auto apart = [](const at::Tensor& x) { return at::stack({x, x}, -1).select(-1, 0); };
   const auto gapped = [](const at::Tensor& x) {
@@ -295,7 +295,7 @@ double nanoseconds_of(const std::function<void()>& call) {
   return spent.count() / static_cast<double>(calls);
 }
 
-// HEDDLE_TEST_SPEED=1 prints the time of a forward and of a forward with its backward in float32.
+// HEDDLE_TEST_SPEED=1 prints the float32 times of forward and of forward plus backward.
 TEST_P(Operators, PrintTheirSpeedWhereAsked) {
   if (std::getenv("HEDDLE_TEST_SPEED") == nullptr) GTEST_SKIP() << "HEDDLE_TEST_SPEED is not set";
   const std::vector<OperatorCase>& speed = GetParam().speed;
@@ -321,7 +321,7 @@ TEST_P(Operators, PrintTheirSpeedWhereAsked) {
 INSTANTIATE_TEST_SUITE_P(Registry, Operators, ::testing::ValuesIn(operators()),
                          [](const auto& info) { return info.param.name; });
 
-// HEDDLE_TEST_SPEED=1 prints the checks that do not apply.
+// HEDDLE_TEST_SPEED=1 prints the skipped checks.
 void expect_reasons(const std::string& name, const std::map<OperatorCheck, std::string>& skipped) {
   for (const auto& [check, reason] : skipped) {
     EXPECT_GT(reason.size(), 20u) << name << ", " << name_of(check);

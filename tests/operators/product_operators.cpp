@@ -1,4 +1,4 @@
-// Operators of products: linear layers, the embedding, block-diagonal products and token losses.
+// Product operators: linear layers, embedding, block-diagonal products, token losses.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -49,7 +49,7 @@ Operator linear_onto_operator() {
            {"of three dims", {{2, 5, 3}, {2, 5, 7}, {3, 7}}, run, plain, {}, 2.0 * 10 * 7 * 3}}};
 }
 
-// Two layers of one input; the weights are those of `in`.
+// Two linear layers with the same input. Their weights come from `in`.
 class LinearPair {
  public:
   explicit LinearPair(const Ins& in, bool seamed = false)
@@ -122,7 +122,7 @@ Operator products_by_operator() {
           {{"two layers", {{4, 7}, {3, 7}, {3}, {5, 7}}, run, plain_pair, {}, 2.0 * 4 * 7 * 8}}};
 }
 
-// Computes in bfloat16 whatever the inputs are.
+// An operator that computes in bfloat16 for any input dtype.
 Operator autocast_operator() {
   static model::Autocast autocast(at::kBFloat16, model::Autocast::Weights::cast_each_time);
   const OperatorFunction run = [](const Ins& in, const Ins&) {
@@ -138,7 +138,7 @@ Operator autocast_operator() {
           {{Check::formula, narrow}, {Check::gradient, narrow}}};
 }
 
-// first: the first row of the table that the weight holds, of nine; below 0: it holds all.
+// first: first table row of the weight's shard of nine rows. Negative: the weight holds the whole table.
 OperatorCase embedding_case(const std::string& name, int64_t padding, int64_t first,
                             const at::Tensor& tokens) {
   const OperatorFunction run = [=](const Ins& in, const Ins& constants) {
@@ -203,7 +203,7 @@ Operator linear_token_loss_operator() {
                           return Ins{plain_token_loss(at::linear(in[0], in[1]), constants[0], cap)};
                         },
                         {labels_of(tokens, vocabulary)},
-                        // The forward computes both gradients.
+                        // The forward pass also computes both gradients.
                         6.0 * static_cast<double>(tokens * width * vocabulary)};
   };
   return {"linear_token_loss",

@@ -1,4 +1,4 @@
-// Operators over the tokens of a row: the delta rule, the state space scan, the short convolution.
+// Sequence operators: delta rule, state space scan, short convolution.
 #include <algorithm>
 #include <cmath>
 
@@ -15,7 +15,7 @@ using decoder::ScanHeads;
 using decoder::TokenRows;
 using Ins = OperatorTensors;
 
-// Rows of tokens, and the documents in them.
+// Shape of the rows, and their documents.
 struct RowsShape {
   std::string name;
   int64_t rows, sequence;
@@ -34,7 +34,7 @@ at::Tensor unit_rows(const at::Tensor& x) {
   return x / ((x * x).sum(-1, true) + 1e-6).sqrt();
 }
 
-// The definition of the delta rule, token by token. in: q, k, v, a, b, a_log, bias.
+// Reference delta rule, token by token. in: q, k, v, a, b, a_log, bias.
 at::Tensor plain_delta_rule(const Ins& in, const DeltaHeads& of, const RowsShape& shape) {
   const int64_t tokens = shape.tokens(), group = of.value_heads / of.key_heads;
   const auto keys = [&](const at::Tensor& x) {
@@ -104,7 +104,7 @@ Operator delta_rule_operator() {
           {delta_case({"512 tokens, 4 heads of 64", 1, 512}, {4, 4, 64, 64})}};
 }
 
-// The definition of the scan, token by token. in: x, b, c, dt, a_log, bias, direct.
+// Reference scan, token by token. in: x, b, c, dt, a_log, bias, direct.
 at::Tensor plain_state_scan(const Ins& in, const ScanHeads& of, const RowsShape& shape) {
   const int64_t tokens = shape.tokens(), group = of.heads / of.groups;
   const auto shared = [&](const at::Tensor& given) {
@@ -160,7 +160,7 @@ Operator state_scan_operator() {
           {scan_case({"512 tokens, 8 heads of 64", 1, 512}, {1, 8, 64, 64})}};
 }
 
-// in: x, the weight and, where there is one, the bias.
+// in: x, the weight and optionally the bias.
 at::Tensor plain_short_convolution(const Ins& in, const RowsShape& shape) {
   const int64_t taps = in[1].size(2);
   Ins out;

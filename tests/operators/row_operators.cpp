@@ -1,4 +1,4 @@
-// Operators of single rows: activations, norms, rotation, dropout.
+// Row-wise operators: activations, norms, RoPE, dropout.
 #include "heddle/nn/activation.h"
 #include "heddle/nn/dropout.h"
 #include "heddle/nn/rms_norm.h"
@@ -43,7 +43,7 @@ Operator activated_operator() {
 Operator gated_operator() {
   Operator out{"gated", {"GateBackward"}, {}};
   for (const auto& [activation, name] : kEachActivation)
-    if (activation != Activation::silu)  // swiglu()
+    if (activation != Activation::silu)  // silu is tested as swiglu()
       out.cases.push_back(
           {name,
            {{5, 57}, {5, 57}},
@@ -227,7 +227,7 @@ Operator gated_output_operator() {
   return out;
 }
 
-// One number after the other, so that no layout is shared with the code under test.
+// Rotates one element at a time, so that the reference shares no layout with the code under test.
 at::Tensor rotated_by_pairs(const at::Tensor& x, const Ins& angles, const model::HeadPart& part) {
   const int64_t half = angles[0].size(1), dim = part.head_dim > 0 ? part.head_dim : 2 * half;
   std::vector<at::Tensor> columns = at::unbind(x, 1);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A plugin with an axis of its own in a view of its own, an auxiliary loss, a metric and a batch transform, built outside
-# the tree against the installed SDK: it trains as one rank does, and each misuse is refused by name.
+# Builds a plugin outside the tree against the installed SDK: an axis in its own view, an auxiliary loss, a metric and a
+# batch transform. Checks that the plugin trains as on one rank, and that each misuse is refused.
 # Arguments: SOURCE MISUSES PREFIX.
 . "$(dirname "$0")/common.sh"
 source=$1 misuses=$2 prefix=$3
@@ -9,7 +9,7 @@ cd "$outside"
 
 say "before it is built, neither its model nor its axis is known"
 export HEDDLE_PLUGIN_PATH=
-# Sizes that 4 ranks do not divide, and sequences that are padded.
+# 4 ranks do not divide these sizes, and sequences are padded.
 cat >run.yaml <<'YAML'
 seed: 7
 dataloader: {shuffle: false}
@@ -38,7 +38,7 @@ export HEDDLE_PLUGIN_PATH="$outside/build/plugins"
 "$heddle" plugins inspect acme >out
 expect "intermediate_size" out
 
-# run NAME RANKS DISTRIBUTED [MORE...]
+# run NAME RANKS DISTRIBUTED [MORE...]: trains the recipe.
 run() {
   local name=$1 ranks=$2 distributed=$3
   shift 3
@@ -74,7 +74,7 @@ for file in sys.argv[2:]:
         for name, most in (("loss", 2e-5), ("grad_norm", 2e-4), ("acme/activation", 2e-4), ("acme/largest", 2e-4)):
             worst[name] = max(worst.get(name, 0), abs(line[name] / one[name] - 1))
             assert worst[name] <= most, (file, line["step"], name, line[name], one[name])
-        # Three tokens are added to each of 8 sequences; without the axis nobody changes batches.
+        # acme pads each of 8 sequences by three tokens. Without the axis, batches are unchanged.
         assert line.get("acme/padded") == (None if file == "microbatches.jsonl" else 24), (file, line)
     print(file, {name: f"{value:.1e}" for name, value in worst.items()})
 PY
@@ -103,7 +103,7 @@ for place in sys.argv[1:]:
         assert worst < 2e-4, (place, name, worst)
 PY
 
-# refused TEXT RANKS DISTRIBUTED [MORE...]: no step is made, and every misuse is named.
+# refused TEXT RANKS DISTRIBUTED [MORE...]: checks that the run is refused with TEXT before the first step.
 refused() {
   local text=$1 ranks=$2 distributed=$3
   shift 3

@@ -1,18 +1,18 @@
-# What the packaging tests share: a place outside the tree, and building a stranger's project there.
+# Helpers of the packaging tests: a directory outside the tree, and the build of an external project there.
 set -euo pipefail
 : "${CMAKE_COMMAND:=cmake}"
 
 say() { printf '== %s\n' "$*"; }
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 
-# expect TEXT FILE: the file holds the text.
+# expect TEXT FILE: checks that the file contains the text.
 expect() { grep -qF -- "$1" "$2" || { cat "$2" >&2; fail "'$1' is not in the output above"; }; }
 
-# A directory outside the tree, gone at the end.
+# A temporary directory outside the tree, removed on exit.
 outside=$(mktemp -d)
 trap 'rm -rf "$outside"' EXIT
 
-# build SOURCE PREFIX [FOLDER]: configures and builds it in $outside/FOLDER (build), against the engine in PREFIX.
+# build SOURCE PREFIX [FOLDER]: configures and builds SOURCE in $outside/FOLDER (default: build), with the engine in PREFIX.
 build() {
   local flags=() into=$outside/${3:-build}
   [ -z "${LAUNCHER:-}" ] || flags+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$LAUNCHER")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Debian package, unpacked to a root: its control data, its places, and the program in them. Arguments: DIST TORCH.
+# Unpacks the Debian package and checks its control data, its paths, and the program. Arguments: DIST TORCH.
 . "$(dirname "$0")/common.sh"
 dist=$1 torch=$2
 command -v dpkg-deb >/dev/null || { say "dpkg-deb is not installed: nothing to test"; exit 0; }
@@ -17,7 +17,7 @@ say "the program runs from the root it is unpacked to"
 root="$outside/a root"
 dpkg -x "$deb" "$root"
 (cd "$root" && dpkg-deb --control "$deb" "$outside/control.d" && md5sum --quiet -c "$outside/control.d/md5sums")
-# Every library that the files need is theirs, the system's by the names of Depends, or LibTorch's.
+# Every needed library is in the package, in a package of Depends, or in LibTorch.
 find "$root/usr/lib/heddle" -type f \( -name '*.so*' -o -path '*/libexec/*' \) -exec readelf -d {} + |
   sed -nE 's/.*NEEDED.*\[(.*)\]/\1/p' | sort -u | while read -r library; do
   case $library in

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A foreign C++ program with find_package(Heddle) and a torch::nn model, under each strategy. Arguments: SOURCE PREFIX.
+# Builds an external C++ program (find_package(Heddle), torch::nn model), runs each strategy. Arguments: SOURCE PREFIX.
 . "$(dirname "$0")/common.sh"
 source=$1 prefix=$2
 cp -r "$source" "$outside/embed"

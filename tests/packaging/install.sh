@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the engine to a prefix, and looks at what lies there. Arguments: BUILD PREFIX.
+# Installs the engine to a prefix and checks the installed files. Arguments: BUILD PREFIX.
 set -euo pipefail
 build=$1 prefix=$2
 rm -rf "$prefix"
@@ -14,13 +14,13 @@ for file in bin/heddle lib/libheddle.so lib/libheddle_base.so lib/libheddle_run.
 done
 "$prefix/bin/heddle" plugins list | tee "$prefix/list.txt"
 grep -qF "searched: $(realpath "$prefix")/lib/plugins" "$prefix/list.txt"
-# Every link of the installed documents leads somewhere.
+# Every link of the installed documents leads to an existing file.
 find "$prefix/share/doc/heddle" -name '*.md' | while read -r page; do
   awk '/^```/ {code = !code} !code' "$page" | { grep -oE '\]\([^)#: ]+' || true; } | cut -c3- | while read -r link; do
     [ -e "$(dirname "$page")/$link" ] || { echo "FAILED: $page links to $link, which is not there" >&2; exit 1; }
   done
 done
-# The installed program finds the simulated device beside its plugins, and says where it looked if the device is missing.
+# The installed program finds the simulated device beside its plugins. If the device is missing, the error names the path.
 check=("$prefix/bin/heddle" plugins check "$prefix/lib/plugins/libheddle_adamw.so" --device simulated --ranks 1,2)
 "${check[@]}" | tee "$prefix/check.txt"
 grep -qF "ok    models are trained on the device 'simulated'" "$prefix/check.txt"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A family of models, built outside the tree against the installed SDK: GPT-2 trains as transformers does
-# (tests/golden/make_gpt2.py), under every kind of parallelism, and its files come back as they were.
+# Builds a model family outside the tree against the installed SDK: GPT-2 trains like transformers
+# (tests/golden/make_gpt2.py) under every kind of parallelism, and its exported files equal the original.
 # Arguments: SOURCE GOLDEN PREFIX.
 . "$(dirname "$0")/common.sh"
 source=$1 golden=$2 prefix=$3
@@ -15,7 +15,7 @@ optimizer: {lr: 1.0e-3, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1}
 clip_grad_norm: {max_norm: 1.0}
 YAML
 
-# run NAME CASE RANKS DISTRIBUTED [MORE...]: trains 12 steps of a golden case, and compares with transformers.
+# run NAME CASE RANKS DISTRIBUTED [MORE...]: trains 12 steps of a golden case and compares with transformers.
 run() {
   local name=$1 case=$2 ranks=$3 distributed=$4
   shift 4

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The packaged tree, moved to another place, checks and trains with a LibTorch that HEDDLE_TORCH names.
-# Arguments: SOURCE BUILD TORCH DIST. A wheel and a Debian package of the tree are left in DIST.
+# Packages the tree, moves it, and checks and trains with the LibTorch of HEDDLE_TORCH.
+# Arguments: SOURCE BUILD TORCH DIST. Leaves a wheel and a Debian package in DIST.
 . "$(dirname "$0")/common.sh"
 source=$1 build=$2 torch=$3 dist=$4
 
@@ -26,7 +26,7 @@ for library in libyaml-cpp libspdlog libfmt libboost_filesystem; do
   fi
 done
 
-# A place without anything of the build: no variable, no home with a LibTorch.
+# Runs a command in an environment without the build's variables and without a LibTorch in HOME.
 elsewhere() { env -i PATH=/usr/bin:/bin HOME="$outside" OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= "$@"; }
 cd "$outside"
 say "help needs no LibTorch, and everything else says what is missing"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A new strategy, built outside the tree against the installed SDK, is found by its name and trains.
+# Builds a new strategy outside the tree against the installed SDK, finds it by name, and trains with it.
 # Argument: PREFIX.
 . "$(dirname "$0")/common.sh"
 prefix=$1

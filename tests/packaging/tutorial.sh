@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs docs/plugins/tutorial.md as it stands: writes its files, runs its commands, compares the losses.
+# Runs docs/plugins/tutorial.md unchanged: writes its files, runs its commands, compares the losses.
 # Arguments: PAGE PREFIX.
 . "$(dirname "$0")/common.sh"
 page=$1 prefix=$2

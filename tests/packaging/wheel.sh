@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The wheel, installed into a fresh virtual environment beside torch: the program runs from PATH, its CMake files are
-# found, its record holds. Arguments: DIST TORCH.
+# Installs the wheel into a new virtual environment with torch. Checks that the program runs from PATH, that CMake finds
+# its files, and that its RECORD is correct. Arguments: DIST TORCH.
 . "$(dirname "$0")/common.sh"
 dist=$1 torch=$2
 wheel=$(echo "$dist"/heddle-*.whl)

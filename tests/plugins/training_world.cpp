@@ -21,8 +21,8 @@ void freeze(Units& units, const std::vector<std::string>& names) {
         slot.tensor->set_requires_grad(false);
 }
 
-// With flat buffers and tp, a parameter that all ranks of tp hold may have a different alignment on each
-// rank, and LibTorch's products round accordingly.
+// In flat buffers, a parameter that all ranks of tp hold may have a different alignment on each rank, and
+// LibTorch's products round accordingly.
 double norm_between_ranks(const Training& run) {
   return run.strategy.starts_with("megatron") ? 1e-10 : 0;
 }

@@ -1,5 +1,5 @@
-"""The cases that golden files exist for: a tokenizer's directory, a data set's section, rows. Used by make_golden.py,
-which asks AutoModel, and by test_golden.py, which asks heddle."""
+"""Cases that have golden files: tokenizer directories, data set sections and rows. Used by make_golden.py, which runs
+AutoModel, and by test_golden.py, which runs heddle."""
 
 CHATML = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
           "{% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}"
@@ -39,7 +39,7 @@ AGENT = {"split": "train", "filter_no_assistant": False, "filter_overlong": Fals
          "truncate_history": False}
 XLAM = {"split": "train", "limit_dataset_samples": None, "seq_length": None, "padding": False, "truncation": False}
 
-# kind: the module of heddle, the arguments of AutoModel's class with their defaults, rows, are they a local JSON file
+# kind: heddle's format module, arguments of AutoModel's class with defaults, rows, whether rows are a local JSON file
 KINDS = {"squad": ("plugins/squad/squad.py", SQUAD, "squad", False),
          "hellaswag": ("plugins/hellaswag/hellaswag.py", SWAG, "swag", False),
          "chat": ("plugins/chat/chat.py", CHAT, "chat", True), "hub_chat": ("plugins/chat/chat.py", CHAT, "plain", False),
@@ -50,9 +50,9 @@ KINDS = {"squad": ("plugins/squad/squad.py", SQUAD, "squad", False),
                                                      "vocab_size": 100, "max_sentence_len": 64, "seed": 0}, None, False)}
 
 FAST = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "model_max_length": 4096}
-# name: tokenizer.json of golden/, tokenizer_config.json, model_type, arguments of the recipe
+# name: tokenizer.json of golden/, tokenizer_config.json, model_type, further recipe arguments
 TOKENIZERS = {
-    "bytes": ("bytes", FAST, "llama", {}),  # BOS by the post-processor
+    "bytes": ("bytes", FAST, "llama", {}),  # the post-processor adds BOS
     "bytes_plain": ("bytes_plain", {**FAST, "pad_token": "<pad>"}, "llama", {}),
     "bytes_auto": ("bytes_plain", FAST, "llama", {"use_nemo": False}),
     "bytes_ends": ("bytes_plain", FAST, "llama", {"add_bos_token": True, "add_eos_token": True}),
@@ -63,7 +63,7 @@ TOKENIZERS = {
                              "unk_token": "</s>"}, "gpt2", {}),
     "neox": ("bytes_plain", {"tokenizer_class": "GPTNeoXTokenizerFast", "bos_token": "</s>", "eos_token": "</s>",
                              "unk_token": "</s>"}, "gpt_neox", {}),
-    "pieces": ("pieces", FAST, "mistral", {}),  # the file as it stands
+    "pieces": ("pieces", FAST, "mistral", {}),  # tokenizer.json unchanged
     "llama": ("pieces", {**FAST, "tokenizer_class": "LlamaTokenizer", "unk_token": "<unk>"}, "llama", {}),
     "llama_legacy": ("pieces", {**FAST, "tokenizer_class": "LlamaTokenizerFast", "unk_token": "<unk>", "legacy": True,
                                 "add_bos_token": True}, "llama", {}),

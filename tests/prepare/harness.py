@@ -1,4 +1,4 @@
-"""Runs a case through the preparation script, and reads the file that it writes."""
+"""Runs a case through the preparation script, and reads the .samples file that the script writes."""
 
 import array
 import hashlib
@@ -17,7 +17,7 @@ try:
 except ImportError as missing:
     raise unittest.SkipTest(f"no package {missing.name}: pip install tokenizers jinja2, and pyarrow for all") from None
 
-KEPT = 24  # rows of a case in the tree
+KEPT = 24  # rows per case in the tree
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "lib", "data", "texts", "script"))
@@ -29,7 +29,7 @@ def arguments(case):
 
 
 def directory(case, folder):
-    """The tokenizer's directory of a case."""
+    """Returns the tokenizer directory of a case."""
     name, template = case[1], case[2].get("template")
     file, config, model_type, _ = cases.TOKENIZERS[name]
     made = os.path.join(folder, "tokenizers", name + ("_" + digest(template) if template else ""))
@@ -43,7 +43,7 @@ def directory(case, folder):
 
 
 def source(case, count, folder, parquet=True):
-    """What AutoModel's argument names: a JSONL file, or a directory as the hub has them."""
+    """Returns the value of AutoModel's path argument: a JSONL file, or a directory as downloaded from the hub."""
     _, _, name, local = cases.KINDS[case[0]]
     if name is None:
         return None
@@ -75,7 +75,7 @@ def job(case, count, folder, date, parquet=True):
 
 
 def heddle(case, count, folder, date, parquet=True):
-    """heddle's samples of a case: [ids, runs] each, or its error."""
+    """Returns heddle's samples of a case, [ids, runs] each, or its error."""
     import preparation
     from faults import Fault
     work = job(case, count, folder, date, parquet)
@@ -87,7 +87,7 @@ def heddle(case, count, folder, date, parquet=True):
 
 
 def read(path):
-    """The samples of a file, and its header's fields with the description."""
+    """Returns the samples of a file, and the header's fields merged with the description."""
     with open(path, "rb") as stream:
         data = stream.read()
     head = struct.unpack_from("<8sII3QII4q10Q", data)
@@ -104,7 +104,7 @@ def read(path):
 
 
 def runs_of(labels):
-    """[begin, end) of the labels that are not -100."""
+    """Returns the ranges [begin, end) of labels that are not -100."""
     out = []
     for i, label in enumerate(labels):
         if label != -100 and (not out or out[-1][1] != i):
@@ -115,7 +115,7 @@ def runs_of(labels):
 
 
 def as_labels(sample, flags=0):
-    """A sample of the file as (input_ids, labels)."""
+    """Converts a sample of the file to (input_ids, labels)."""
     ids, runs = sample
     mask = bytearray(len(ids))
     for begin, end in runs:
@@ -125,7 +125,7 @@ def as_labels(sample, flags=0):
 
 
 def shown(samples, case):
-    """heddle's samples as make_golden.py shows AutoModel's: [ids and the last label, runs of labels]."""
+    """Converts heddle's samples to make_golden.py's form of AutoModel's: [ids and the last label, runs of labels]."""
     flags = flags_of(case)
     if isinstance(samples, str):
         return samples
@@ -141,14 +141,14 @@ def digest(sample):
 
 
 def kept(samples):
-    """What the tree has of a case: two samples whole, a digest of each."""
+    """Returns the content of a golden file: two whole samples, and one digest per sample."""
     if isinstance(samples, str):
         return samples
     return {"first": samples[:2], "digests": " ".join(map(digest, samples))}
 
 
 def different(ours, theirs):
-    """How many samples differ; None: all are equal. Errors are equal where heddle has AutoModel's sentence."""
+    """Returns how samples differ, or None if all are equal. Errors are equal if heddle's contains AutoModel's sentence."""
     if isinstance(ours, str) or isinstance(theirs, str):
         same = isinstance(ours, str) and isinstance(theirs, str) and theirs.split(": ", 1)[-1][:90] in ours
         return None if same else f"{str(theirs)[:200]!r}, and heddle: {str(ours)[:200]!r}"

@@ -1,10 +1,10 @@
-"""Makes tests/prepare/golden from AutoModel's own classes, and compares more rows of every case with heddle's; those of
-the chat templates of AutoModel's examples too, which are not in the tree.
+"""Makes tests/prepare/golden from AutoModel's own classes, and compares further rows of every case with heddle's, including
+the chat templates of AutoModel's examples, which are not in the tree.
 
     python make_golden.py AUTOMODEL [--rows 1000] [--only WORDS] [--keep]
 
-AUTOMODEL: a checkout of NVIDIA-NeMo/Automodel. Python needs torch, transformers 5.12.1, datasets, pyarrow. With --keep
-or --only golden/ stays as it is and only the comparison is made. No network is used."""
+AUTOMODEL is a checkout of NVIDIA-NeMo/Automodel. Needs torch, transformers 5.12.1, datasets and pyarrow. With --keep or
+--only the script compares without changing golden/. Uses no network."""
 
 import argparse
 import datetime
@@ -23,7 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def packages(root):
-    """AutoModel's modules without the __init__ of its packages, which import the whole of it."""
+    """Registers AutoModel's packages without running their __init__ files, which import all of AutoModel."""
     for name in ("nemo_automodel", "nemo_automodel._transformers", "nemo_automodel._transformers.tokenization",
                  "nemo_automodel.components", "nemo_automodel.components.datasets", "nemo_automodel.components.datasets.llm"):
         module = types.ModuleType(name)
@@ -48,11 +48,11 @@ def data_set(kind, tokens, source, arguments):
     if kind == "hellaswag":
         return hellaswag.HellaSwag(source, tokens, **arguments)
     if kind in ("chat", "hub_chat"):
-        chat_dataset._is_hf_repo_id = lambda name: kind == "hub_chat"  # a directory in the place of the hub's
+        chat_dataset._is_hf_repo_id = lambda name: kind == "hub_chat"  # a directory in place of a hub download
         return chat_dataset.ChatDataset(source, tokens, **arguments)
     if kind == "columns":
         return column_mapped_text_instruction_dataset.ColumnMappedTextInstructionDataset(source, tokenizer=tokens, **arguments)
-    if kind == "hub_columns":  # a name of the hub: a path that is there would be taken for a JSON file
+    if kind == "hub_columns":  # a hub name, because an existing path would be taken for a JSON file
         loaded = column_mapped_text_instruction_dataset
         loaded._str_is_hf_repo_id = lambda name: True
         return loaded.ColumnMappedTextInstructionDataset(source, tokenizer=tokens, **arguments)
@@ -64,11 +64,11 @@ def data_set(kind, tokens, source, arguments):
 
 
 def asked(case, count, folder):
-    """AutoModel's rows of a case: (input_ids, labels) each, or its error."""
+    """Returns AutoModel's rows of a case, (input_ids, labels) each, or its error."""
     kind, name, changes = case
     arguments = harness.arguments(case)
     if arguments.get("padding") == "max_length" and kind == "squad":
-        arguments["padding"] = False  # filling is not in heddle's file
+        arguments["padding"] = False  # heddle's file has no padding
     arguments.pop("pad_to_max_length", None)
     if kind == "hellaswag":
         arguments["pad_to_max_length"] = False
@@ -81,7 +81,7 @@ def asked(case, count, folder):
 
 
 def compact(samples):
-    """[ids, runs of labels] each: ids have one more at the end, the last label; a label is the id it stands for."""
+    """Returns [ids, runs of labels] per row. ids end with the last label. Each label equals the id that it predicts."""
     if isinstance(samples, str):
         return samples
     out = []

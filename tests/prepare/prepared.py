@@ -1,4 +1,4 @@
-"""Runs jobs of tests in a folder of their own."""
+"""Runs preparation jobs of tests in a temporary folder."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import harness
 
 
 class Prepared(unittest.TestCase):
-    """Runs jobs in a folder of its own; self.messages has what was said."""
+    """A test case that runs jobs in a temporary folder. self.messages holds the messages of the last job."""
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -20,13 +20,13 @@ class Prepared(unittest.TestCase):
         return os.path.join(self.folder.name, name)
 
     def write(self, name, given):
-        """A JSONL file of rows, or of texts as they are."""
+        """Writes a JSONL file of rows. Rows that are strings are written unchanged."""
         with open(self.path(name), "w", encoding="utf-8") as stream:
             stream.writelines((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in given)
         return self.path(name)
 
     def job(self, kind, tokenizer, given, local=True, files=None, **changes):
-        """A job on rows; `template` is the tokenizer's own."""
+        """Returns a job for rows. `template` overrides the tokenizer's chat template."""
         case = (kind, tokenizer, changes)
         files = files or [self.write("rows.jsonl", given)]
         script, _, _, _ = cases.KINDS[kind]
@@ -54,7 +54,7 @@ class Prepared(unittest.TestCase):
         return caught.exception
 
     def text(self, sample, trained=True):
-        """What is trained on, as text."""
+        """Returns the trained tokens as text."""
         import text_tokenizer
         tokens = text_tokenizer.TextTokenizer(self.tokenizer).backend
         _, labels = harness.as_labels(sample, self.head["flags"])

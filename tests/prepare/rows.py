@@ -1,4 +1,4 @@
-"""Rows of random words for the cases, the same for the same number."""
+"""Deterministic rows of random words for the cases."""
 
 import json
 import random

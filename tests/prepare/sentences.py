@@ -1,4 +1,4 @@
-"""Sentences of random words, as AutoModel's mock.build_unpacked_dataset makes them: Python's own random numbers."""
+"""Sentences of random words, equal to AutoModel's mock.build_unpacked_dataset (Python's random module)."""
 
 import random
 

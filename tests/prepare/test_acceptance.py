@@ -1,4 +1,4 @@
-"""Labels and order: behaviours 1 to 5 and 8 of the specification's chapter 24."""
+"""Labels and order of samples."""
 
 import unittest
 
@@ -22,7 +22,7 @@ class Labels(Prepared):
         with_bos, spans = self.prepare("squad", "bytes", [squad("Denver river")], local=False)[0]
         without, later = self.prepare("squad", "bytes_plain", [squad("Denver river")], local=False)[0]
         self.assertEqual(with_bos[1:], without)
-        self.assertEqual(later, [[spans[0][0], len(without)]])  # of one token less before it: one later in the text
+        self.assertEqual(later, [[spans[0][0], len(without)]])  # without one earlier token, so one later in the text
 
     def test_chatml_trains_the_assistants_header_and_not_the_user(self):
         samples = self.prepare("squad", "qwen", [squad()], local=False, chat_template=cases.CHATML)
@@ -48,7 +48,7 @@ class HellaSwag(Prepared):
             self.assertEqual(labels[-1], -100)
             self.assertEqual(self.text(sample), f"river {i}")
             self.assertEqual(ids[:1] == [1], begin)
-            self.assertEqual(ids.count(1), int(begin))  # the answer's own BOS is taken away
+            self.assertEqual(ids.count(1), int(begin))  # the answer's own BOS is removed
 
     def test_a_tokenizer_with_bos(self):
         self.check("bytes", True)
@@ -59,7 +59,7 @@ class HellaSwag(Prepared):
     def test_the_end_of_a_context_is_taken_away_where_the_first_has_one(self):
         samples = self.prepare("hellaswag", "unigram", self.rows(), local=False)
         for ids, spans in samples:
-            self.assertEqual(ids.count(1), 1)  # the answer's </s> stays
+            self.assertEqual(ids.count(1), 1)  # the answer's </s> is kept
             self.assertEqual(spans[-1][1], len(ids))
 
 
@@ -119,7 +119,7 @@ class Prefixes(Prepared):
 
 class Order(Prepared):
     def numbers(self, rows=100, **changes):
-        """Which of so many rows a job takes, in its order."""
+        """Returns the rows that a job selects out of `rows`, in order."""
         given = [squad(str(i)) for i in range(rows)]
         samples = self.prepare("squad", "bytes_plain", given, local=False, exact_answer_mask=True, **changes)
         return [int(self.text(sample)) for sample in samples]
@@ -131,7 +131,7 @@ class Order(Prepared):
             self.assertEqual(self.numbers(split=split), expected, split)
         self.assertEqual(self.numbers(limit_dataset_samples=3), [0, 1, 2])
         for rows, split, expected in ((30, "train[:5%]", 2), (50, "train[:5%]", 2), (70, "train[:5%]", 4)):
-            self.assertEqual(self.numbers(rows, split=split), list(range(expected)))  # half to even
+            self.assertEqual(self.numbers(rows, split=split), list(range(expected)))  # rounds half to even
         self.assertEqual(self.numbers(250, split="train[:2%](pct1_dropremainder)"), [0, 1, 2, 3])
         self.assertIn("is forbidden", self.refused("squad", "bytes", [squad()], local=False,
                                                    split="train[:2%](pct1_dropremainder)").what)

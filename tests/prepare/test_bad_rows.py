@@ -1,4 +1,4 @@
-"""Rows that are wrong: told together, left out on request, and never taken for a fault of the format module."""
+"""Invalid rows: reported together, skipped on request, and not blamed on the format module."""
 
 import copy
 import json
@@ -16,7 +16,7 @@ CRITIC = talk(("critic", "x"))
 
 class Told(Prepared):
     def told(self, *arguments, **changes):
-        """[line of the file, what] of each wrong row."""
+        """Returns [line of the file, error] of each invalid row, and the error."""
         fault = self.refused(*arguments, **changes)
         return [[int(one.where.rsplit(":", 1)[1]), one.what] for one in (fault, *fault.more)], fault
 
@@ -119,14 +119,14 @@ VALUES = [None, 7, 1.5, True, "x", "", "[1]", "{}", [], {}, [None], ["x"], [[]],
 
 
 def places(value, path=()):
-    """The path of every value in a row."""
+    """Yields the path of every value in a row."""
     yield path
     for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         yield from places(item, (*path, key))
 
 
 def changed(row, path, value):
-    """The row with another value at a path; without it where the value is KeyError."""
+    """Returns the row with another value at a path, or without the path if the value is KeyError."""
     made = copy.deepcopy(row)
     at = made
     for key in path[:-1]:
@@ -147,7 +147,7 @@ SHAREGPT = {"conversations": [{"from": "human", "value": "who"}, {"from": "gpt",
 
 
 class AnyForm(Prepared):
-    """Whatever JSON stands where in a row: it makes a sample, or the row is told as wrong."""
+    """Any JSON value at any place of a row either makes a sample or is reported as an invalid row."""
 
     def check(self, kind, tokenizer, given, **changes):
         import preparation

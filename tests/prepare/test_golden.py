@@ -1,4 +1,4 @@
-"""heddle's samples against those of AutoModel's classes, which make_golden.py wrote down."""
+"""Compares heddle's samples with those of AutoModel's classes, which make_golden.py recorded."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Data, templates and tokenizers that were made to do harm, or are broken: refused with a message, in bounded time."""
+"""Malicious or broken data, templates and tokenizers are refused with a message in bounded time."""
 
 import json
 import os
@@ -15,7 +15,7 @@ TALK = talk(("user", "who"), ("assistant", "it's"))
 
 class Templates(Prepared):
     def said(self, template, row=TALK, seconds=20):
-        """What is said about a template that may take so many seconds."""
+        """Returns the error of a template with a time limit in seconds."""
         import limits
         begin = time.monotonic()
         with mock.patch.object(limits, "SECONDS", seconds), mock.patch.object(limits, "MEMORY", 64 << 20):
@@ -78,7 +78,7 @@ class Templates(Prepared):
 
 class Rows(Prepared):
     def said(self, text, name="rows.jsonl", **changes):
-        """What is said about a file of these bytes, and where."""
+        """Returns the error of a file with these bytes, and its place."""
         with open(self.path(name), "wb") as stream:
             stream.write(text)
         fault = self.refused("squad", "bytes", [], local=False, files=[self.path(name)], **changes)
@@ -195,7 +195,7 @@ class Rows(Prepared):
                 self.write(name, [])
             fault = self.refused("squad", "bytes", [], local=False, files=[self.path(name)])
             self.assertTrue(fault.what.startswith(what), fault.what)
-        for name in ("x.csv", "x.jsonl.gz"):  # not that it needs a split
+        for name in ("x.csv", "x.jsonl.gz"):  # the error must not ask for a split
             fault = self.refused("chat", "bytes", [], local=False, files=[self.write(name, [])], chat_template=cases.CHATML)
             self.assertEqual([fault.what, fault.where], ["a data file of the kind " + name[name.rindex("."):], self.path(name)])
         self.assertEqual(self.refused("squad", "bytes", [], local=False, files=[self.write("e.jsonl", [])]).what,

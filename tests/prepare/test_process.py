@@ -1,4 +1,4 @@
-"""The script as heddle starts it, its file, and what it reads."""
+"""The preparation script as heddle starts it: messages, output file, and inputs."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SCRIPT = os.path.join(harness.ROOT, "lib", "data", "texts", "script", "heddle_pr
 
 class Process(Prepared):
     def start(self, job, *before):
-        """The messages of a process that got `job`, and how it ended."""
+        """Runs the process with `job`, and returns its messages and its status."""
         ours, theirs = socket.socketpair()
         with ours, subprocess.Popen([sys.executable, *before, SCRIPT, "-", str(theirs.fileno())],
                                     pass_fds=[theirs.fileno()]) as process:
@@ -92,7 +92,7 @@ class Process(Prepared):
                     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")
             peaks.append(int(subprocess.run([sys.executable, "-c", code, os.path.dirname(SCRIPT), json.dumps(job)],
                                             stdout=subprocess.PIPE, check=True).stdout))
-        self.assertLess(peaks[1] - peaks[0], 8 << 10)  # KiB; the rows that came in are 4 MiB more
+        self.assertLess(peaks[1] - peaks[0], 8 << 10)  # in KiB; the second input is 4 MiB larger
 
 
 class File(Prepared):
@@ -107,7 +107,7 @@ class File(Prepared):
         with open(job["out"], "rb") as stream:
             data = stream.read()
         self.assertEqual(data[160:192], bytes(32))
-        job["vocabulary"] = 70000  # the model's
+        job["vocabulary"] = 70000  # the model's vocabulary size
         self.assertEqual(self.run_job(job), samples)
         self.assertEqual(self.head["bytes"], 4)
 
@@ -152,7 +152,7 @@ class File(Prepared):
         self.watched = False
         sys.addaudithook(hook)
         job = self.job("chat", "bytes", [talk(("user", "x"), ("assistant", "y"))], chat_template=cases.CHATML)
-        self.run_job(job)  # imports what it needs
+        self.run_job(job)  # imports all dependencies
         self.watched = True
         import preparation
         preparation.run(job, lambda message: None)
@@ -163,7 +163,7 @@ class File(Prepared):
 
 class Modules(Prepared):
     def said(self, body):
-        """What is said about a format module whose plan() has this body."""
+        """Returns the error of a format module whose plan() has this body."""
         job = self.job("squad", "bytes", [squad()], local=False)
         job["script"] = self.path("own.py")
         with open(job["script"], "w", encoding="utf-8") as stream:
@@ -240,7 +240,7 @@ class Classes(Prepared):
         self.assertTrue(any("class CodeLlamaTokenizer has parts of its own" in text for text in self.warnings()))
 
     def loaded(self, name, config, arguments=None):
-        """The tokenizer of golden/NAME.json with these settings."""
+        """Loads the tokenizer of golden/NAME.json with these settings."""
         import text_tokenizer
         job = self.job("squad", name, [], local=False)
         harness.save(os.path.join(job["tokenizer"], "tokenizer_config.json"), config)
@@ -257,7 +257,7 @@ class Classes(Prepared):
         end = {"__type": "AddedToken", "content": "<|im_end|>", "lstrip": True, "rstrip": True, "normalized": False,
                "single_word": False, "special": True}
         added = {"added_tokens_decoder": {"5": {key: end[key] for key in end if key != "__type"}}}
-        for kind, name, special in (("qwen", "Qwen2Tokenizer", 2), ("gpt2", "GPT2Tokenizer", 0)):  # as transformers 5.12.1
+        for kind, name, special in (("qwen", "Qwen2Tokenizer", 2), ("gpt2", "GPT2Tokenizer", 0)):  # like transformers 5.12.1
             made = self.loaded(kind, {"tokenizer_class": name, "eos_token": end, **added}, {"use_nemo": False})
             tokens = made.encode(["x <|im_end|> y"], special=False, offsets=True)[0].tokens
             self.assertEqual(sum(token.startswith("\u0120") for token in tokens), special, tokens)
@@ -266,7 +266,7 @@ class Classes(Prepared):
         plain = self.loaded("words", {"tokenizer_class": "PreTrainedTokenizerFast"})
         asked = self.loaded("words", {"tokenizer_class": "PreTrainedTokenizerFast"}, {"add_eos_token": True})
         self.assertEqual(asked.ids(["of"]), plain.ids(["of"]))
-        own = self.loaded("words", {"eos_token": "[SEP]"}, {"add_eos_token": True})  # in place of [CLS] ... [SEP]
+        own = self.loaded("words", {"eos_token": "[SEP]"}, {"add_eos_token": True})  # replaces [CLS] ... [SEP]
         self.assertEqual(own.ids(["of"]), [plain.ids(["of"])[0][1:]])
 
     def test_a_tokenizer_that_fails(self):
@@ -290,7 +290,7 @@ class Classes(Prepared):
         self.assertEqual(self.run_job(job), named)
         job["arguments"]["chat_template"] = None
         with open(os.path.join(job["tokenizer"], "chat_template.jinja"), "w", encoding="utf-8") as stream:
-            stream.write(cases.CHATML)  # wins over the settings
+            stream.write(cases.CHATML)  # overrides the settings
         chatml = self.run_job(job)
         job["arguments"]["chat_template"] = cases.CHATML
         self.assertEqual(self.run_job(job), chatml)

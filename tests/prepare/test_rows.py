@@ -1,4 +1,4 @@
-"""Rows of named columns, conversations and agents: behaviours 6 and 7 of the specification's chapter 24."""
+"""Rows of named columns, conversations and agent traces."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""What a person is told whose rows or recipe are not what the data set takes."""
+"""Error messages for rows and recipes that a data set refuses."""
 
 import json
 import os

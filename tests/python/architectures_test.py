@@ -1,4 +1,4 @@
-"""One step of architectures of transformers: each gradient against plain PyTorch; images on one rank only."""
+"""One step of transformers' architectures: every gradient compared with plain PyTorch. Image models run on one rank only."""
 import os
 import unittest
 
@@ -16,7 +16,7 @@ from numbers_test import STRATEGIES
 
 
 def worst(model, reference, size):
-    """The largest difference of a gradient from the mean of plain PyTorch's, relative to the largest of its tensor."""
+    """Returns the largest difference of a gradient from plain PyTorch's mean, relative to the tensor's largest element."""
     expected = {name: parameter.grad for name, parameter in reference.named_parameters()}
     found = ("", 0.0)
     for shard in model._heddle.shards:

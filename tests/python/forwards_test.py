@@ -1,4 +1,4 @@
-"""Forwards of many forms: gradients against plain PyTorch after each of three steps."""
+"""Unusual forwards and training loops: gradients compared with plain PyTorch after each of three steps."""
 import os
 import unittest
 
@@ -26,7 +26,7 @@ if not MISSING:
             return x + self.down(torch.tanh(self.up(x)))
 
     class Outer(nn.Module):
-        """A unit around another one."""
+        """A unit that contains another unit."""
         def __init__(self):
             super().__init__()
             self.inner, self.own = Block(), nn.Linear(WIDTH, WIDTH)
@@ -95,7 +95,7 @@ FORWARDS = {
     "autocast": autocast,
     "no gradient between": no_gradient_between,
 }
-# The loop resets gradients between the forward and the backward, or never.
+# The loop resets gradients between forward and backward, or never.
 KEPT = ("reset after the forward", "never reset")
 LOOPS = (*KEPT, "two forwards and one backward", "three microbatches", "accumulated without no_sync", "a second backward", "evaluation between", "frozen unit",
          "frozen first", "hooks of the user", "parametrized", "gradient penalty", "two models", "loss of an inner tensor")
@@ -118,7 +118,7 @@ def prepare(net, name):
 
 
 def losses(name, net, x, rank, step, other=None):
-    """The losses whose backwards make the gradients of a step."""
+    """Returns the losses whose backwards give the gradients of a step."""
     call = lambda value: net(value, rank, step)  # noqa: E731
     if name == "two forwards and one backward":
         return [call(x).pow(2).mean() + call(-x).abs().mean()]
@@ -158,7 +158,7 @@ def make(name):
 
 
 def compare(strategies, names):
-    """The largest difference of a gradient from plain PyTorch's, or what was raised."""
+    """Returns the largest difference of a gradient from plain PyTorch's, or the error."""
     world, results = heddle.init(), []
     for strategy in strategies:
         for name in names:
@@ -207,7 +207,7 @@ def compare_one(name, fields, world):
 
 @unittest.skipIf(MISSING, MISSING)
 class ForwardsTest(unittest.TestCase):
-    # A backward that needs the units once more, and one after that which has reduced the step's gradients.
+    # A backward that gathers the units again, and one after the backward that reduced the step's gradients.
     REFUSED = {("fsdp2", "gradient penalty"): "create_graph=True", ("megatron_fsdp", "gradient penalty"): "create_graph=True",
                ("megatron", "gradient penalty"): "create_graph=True",
                **{(strategy, "a second backward"): "no_sync()" for strategy in STRATEGIES if strategy != "single"}}

@@ -1,4 +1,4 @@
-"""A loop of PyTorch's FSDP2, saved by DCP, goes on in heddle."""
+"""A training loop with PyTorch's FSDP2, saved by DCP, resumes in heddle."""
 import os
 import tempfile
 import unittest
@@ -17,7 +17,7 @@ from numbers_test import STRATEGIES
 
 
 def fsdp2_loop(place):
-    """Six steps of FSDP2 and AdamW; DCP saves after three, in three layouts. Returns the losses of this rank."""
+    """Trains six steps with FSDP2 and AdamW. DCP saves after three, in three layouts. Returns the losses of this rank."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
     from torch.distributed.fsdp import fully_shard

@@ -1,4 +1,4 @@
-"""heddle.LightningStrategy against Lightning's DDP: losses, norms, validation, a resumed run, prediction."""
+"""heddle.LightningStrategy compared with Lightning's DDP: losses, norms, validation, resuming, prediction."""
 import os
 import tempfile
 import unittest

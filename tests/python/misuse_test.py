@@ -1,6 +1,6 @@
-"""Random misuses from Python: none of them ends a process by a signal, and none leaves ranks waiting.
+"""Random misuses of the Python API: no process dies by a signal, and no rank hangs.
 
-HEDDLE_MISUSES=300 runs as many, HEDDLE_MISUSE_SEED=N others.
+HEDDLE_MISUSES=300 sets their number, HEDDLE_MISUSE_SEED=N the seed.
 """
 import copy
 import gc
@@ -28,9 +28,9 @@ from numbers_test import STRATEGIES
 
 COUNT = int(os.environ.get("HEDDLE_MISUSES", "48"))
 SEED = int(os.environ.get("HEDDLE_MISUSE_SEED", "1"))
-AT_ONCE = 12  # misuses of a process, one after another
+AT_ONCE = 12  # misuses per process
 WIDTH = 16
-TIMEOUT = 15.0  # seconds of a wait between ranks
+TIMEOUT = 15.0  # seconds until a wait between ranks times out
 kept = []
 
 if not MISSING:
@@ -55,7 +55,7 @@ if not MISSING:
 
 
 class Case:
-    """A sharded model, its optimizer and a source of random numbers that is the same on every rank."""
+    """A sharded model, its optimizer and a random generator that is equal on every rank."""
 
     def __init__(self, strategy, chance):
         torch.manual_seed(chance.randrange(1000))
@@ -291,11 +291,11 @@ def threads(case):
         except Exception:
             pass
     what = case.chance.randrange(3)
-    if what == 0:  # the whole loop in another thread
+    if what == 0:  # runs the whole loop in another thread
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    if what == 1:  # a thread that calls the model in the middle of a forward
+    if what == 1:  # calls the model from another thread during a forward
         def meanwhile(*given):
             thread = threading.Thread(target=work)
             thread.start()
@@ -303,7 +303,7 @@ def threads(case):
         handle = case.block.register_forward_hook(meanwhile)
         case.step()
         handle.remove()
-    if what == 2:  # the backward in another thread
+    if what == 2:  # runs the backward in another thread
         loss = case.model(case.x).mean()
         thread = threading.Thread(target=loss.backward)
         thread.start()
@@ -367,7 +367,7 @@ MISUSES = [read, read, read, order_of_calls, second_backward, backward_of_an_old
 
 
 def together(seed, count):
-    """Misuses that both ranks commit, one after another; after each a new model trains."""
+    """Commits misuses on all ranks, one after another. After each, trains a new model."""
     heddle.init(timeout=TIMEOUT)
     chance, said = random.Random(seed), []
     for index in range(count):
@@ -386,7 +386,7 @@ def together(seed, count):
 
 
 def alone(seed):
-    """One rank does something at a random moment of a loop; the other one gets an error and ends."""
+    """One rank is interrupted, exits or misbehaves at a random moment. The other rank gets an error and exits."""
     world, chance = heddle.init(timeout=TIMEOUT), random.Random(seed)
     kind, who = chance.choice(["interrupt", "interrupt", "exit", "raise", "kill", "save", "skip"]), chance.randrange(2)
     strategy, moment = chance.choice(["ddp", "fsdp2", "megatron_fsdp", "megatron"]), 0.5 * chance.random()
@@ -417,7 +417,7 @@ def alone(seed):
 @unittest.skipIf(MISSING, MISSING)
 class MisuseTest(unittest.TestCase):
     def end(self, function, place, **arguments):
-        """The statuses and outputs of the ranks, which end in time."""
+        """Returns the statuses and outputs of the ranks, which must exit in time."""
         children = ranks.start(function, 2, arguments, place)
         try:
             outputs = [child.communicate(timeout=ranks.SECONDS)[0] for child in children]

@@ -1,7 +1,7 @@
-"""Small models of transformers, with random values that are the same on every rank, and their batches."""
+"""Small models of transformers with random weights that are equal on every rank, and their batches."""
 try:
     import torch
-except ImportError:  # the tests are skipped
+except ImportError:  # the tests are then skipped
     torch = None
 
 
@@ -16,14 +16,14 @@ def llama(layers=3, tied=False, width=32, **more):
 
 
 def tokens(step, rank, rows=2, length=12, vocabulary=64):
-    """The tokens of a step on a rank, [rows, length]."""
+    """Returns the tokens of a step on a rank, [rows, length]."""
     generator = torch.Generator().manual_seed(1000 * step + rank)
     return torch.randint(0, vocabulary, (rows, length), generator=generator)
 
 
 SMALL = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
 KEYS = dict(num_key_value_heads=2)
-# architecture: name of its config, name of its class, the config's keys
+# architecture: config class, model class, keys of the config
 TEXT = {
     "Llama": ("LlamaConfig", "LlamaForCausalLM", {**SMALL, **KEYS}),
     "Qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {**SMALL, **KEYS}),
@@ -47,7 +47,7 @@ ARCHITECTURES = (*TEXT, "Gemma 3", "CLIP", "Qwen2-VL")
 
 
 def make(name):
-    """A model in evaluation mode, which draws nothing."""
+    """Returns a model in evaluation mode, so that dropout is off."""
     import transformers
 
     torch.manual_seed(1)
@@ -74,7 +74,7 @@ def make(name):
 
 
 def batch(name, step, rank, images=True):
-    """Keyword arguments of a forward with a loss. `images`: whether the batch has any, of a model that sees."""
+    """Returns keyword arguments of a forward with a loss. `images`: whether the batch of a vision model has images."""
     ids = tokens(step, rank, vocabulary=56)
     generator = torch.Generator().manual_seed(77 + 10 * step + rank)
     if name == "T5":

@@ -1,4 +1,4 @@
-"""Losses, norms and values under each strategy against plain PyTorch on all ranks' batches."""
+"""Losses, norms and parameters under each strategy compared with plain PyTorch on the batches of all ranks."""
 import tempfile
 import unittest
 
@@ -25,7 +25,7 @@ STEPS = 5
 
 
 def reference(make, size, steps=STEPS, microbatches=1):
-    """Losses and norms of AdamW steps of plain PyTorch, whose loss is the mean over ranks and microbatches."""
+    """Returns losses and norms of AdamW in plain PyTorch, with the loss averaged over ranks and microbatches."""
     model = make()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses, norms = [], []
@@ -44,7 +44,7 @@ def reference(make, size, steps=STEPS, microbatches=1):
 
 
 def ours(make, fields, steps=STEPS, microbatches=1, compiled=False, **options):
-    """The same under heddle: losses of this rank, norms of all."""
+    """Returns the same under heddle: losses of this rank, norms over all ranks."""
     import contextlib
 
     world = heddle.init()
@@ -85,7 +85,7 @@ CASES = {"plain": {}, "tied": {"name": "tied"}, "accumulated": {"microbatches": 
 
 
 def steps_of(strategies):
-    """Every case under each strategy, one after another in one world, and the same in plain PyTorch."""
+    """Runs every case under each strategy in one world, and the same in plain PyTorch."""
     size, results = heddle.init().size, {}
     for case, options in CASES.items():
         make, microbatches = variant(options.get("name", "")), options.get("microbatches", 1)
@@ -97,7 +97,7 @@ def steps_of(strategies):
 
 
 def bfloat16(place):
-    """Losses and norms of 4 steps in bfloat16 of PyTorch's FSDP2 and of heddle's fsdp2."""
+    """Returns losses and norms of 4 bfloat16 steps with PyTorch's FSDP2 and with heddle's fsdp2."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     world = heddle.init()
@@ -122,7 +122,7 @@ def bfloat16(place):
 
 
 def whole_at_once(layers):
-    """The largest number of layers whose parameters are whole in a forward or a backward of fsdp2, and those gathered ahead."""
+    """Returns the largest number of layers that fsdp2 holds gathered at a time, including prefetched layers."""
     model = heddle.fully_shard(llama(layers=layers), **STRATEGIES["fsdp2"][1])
     found = [0]
 

@@ -1,4 +1,4 @@
-"""A row of pieces in a pipeline against plain PyTorch: schedules, tied pieces, resuming, exceptions."""
+"""A list of modules in a pipeline compared with plain PyTorch: schedules, tied weights, resuming, exceptions."""
 import os
 import tempfile
 import unittest

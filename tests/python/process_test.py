@@ -1,4 +1,4 @@
-"""What happens around a run: the end of the interpreter, Ctrl-C, ranks that die, forks, errors of Python and of ranks."""
+"""Process lifecycle: interpreter exit, Ctrl-C, ranks that die, forks, exceptions of Python and of ranks."""
 import gc
 import multiprocessing
 import os
@@ -25,7 +25,7 @@ kept = []
 
 
 def ends_with_all_alive(strategy):
-    """Leaves a model, a graph and a cycle for the end of the interpreter."""
+    """Leaves a model, a graph and a reference cycle alive at interpreter exit."""
     model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
     batch = tokens(0, 0)
     output = model(input_ids=batch, labels=batch)
@@ -36,7 +36,7 @@ def ends_with_all_alive(strategy):
 
 
 def deletes_before_backward(strategy):
-    """A graph outlives its model."""
+    """Deletes the model before the backward of its graph."""
     model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
     loss = model(input_ids=tokens(0, 0), labels=tokens(0, 0)).loss
     del model
@@ -48,7 +48,7 @@ def deletes_before_backward(strategy):
 
 
 def waits(place, strategy):
-    """Rank 0 waits in a forward for rank 1, which sleeps; returns how long rank 0 waited after Ctrl-C."""
+    """Rank 0 waits in a forward for rank 1, which sleeps. Returns how long rank 0 waited after Ctrl-C."""
     world = heddle.init()
     model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
     if world.rank == 1:
@@ -80,7 +80,7 @@ def forked(queue):
 
 
 def survives(strategy):
-    """Rank 1 kills itself while a forked worker of it lives; returns how long rank 0 waits and what it gets."""
+    """Rank 1 kills itself while its forked worker survives. Returns how long rank 0 waits, and its error."""
     world = heddle.init()
     model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
     context = multiprocessing.get_context("fork")
@@ -109,7 +109,7 @@ class Own(Exception):
 
 
 def exceptions(strategy):
-    """An exception of Python in a unit comes out as itself; the next step goes on."""
+    """A Python exception in a unit is raised unchanged, and the next step works."""
     model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     batch = tokens(0, heddle.init().rank)
@@ -135,7 +135,7 @@ def exceptions(strategy):
 
 
 def forks(strategy):
-    """A forked child is refused; loaders with forked workers work."""
+    """A forked child that uses the model is refused. Data loaders with forked workers work."""
     model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
     loader = torch.utils.data.DataLoader([tokens(i, heddle.init().rank, rows=1)[0] for i in range(8)], batch_size=2, num_workers=2)
     for batch in loader:

@@ -1,4 +1,4 @@
-"""Runs a function of a test on several ranks: processes that the environment of torchrun describes."""
+"""Runs a test function on several ranks: processes with torchrun's environment variables."""
 import importlib
 import json
 import os
@@ -9,12 +9,12 @@ import tempfile
 import traceback
 import unittest
 
-SECONDS = 600  # a whole run
-SKIPPED = 77  # the status of a file whose tests were all skipped
+SECONDS = 600  # time limit of a run
+SKIPPED = 77  # status of a test file whose tests were all skipped
 
 
 def main_of_tests():
-    """Runs the tests of a file as unittest.main() does. Ends with the status SKIPPED where every test was skipped."""
+    """Runs the tests of a file like unittest.main(). Exits with the status SKIPPED if every test was skipped."""
     ran = unittest.main(exit=False).result
     if not ran.wasSuccessful():
         sys.exit(1)
@@ -30,7 +30,7 @@ def free_port():
 
 
 def start(function, ranks, arguments, place, **environment):
-    """Starts the ranks; each writes what the function returns to PLACE/RANK.json."""
+    """Starts the ranks. Each writes the function's result to PLACE/RANK.json."""
     port, module = free_port(), sys.modules[function.__module__]
     name = os.path.splitext(os.path.basename(module.__file__))[0]
     children = []
@@ -45,7 +45,7 @@ def start(function, ranks, arguments, place, **environment):
 
 
 def run(function, ranks=2, **arguments):
-    """Returns what the function returned on each rank. Raises AssertionError with the output of ranks that failed."""
+    """Returns the function's result on each rank. Raises AssertionError with the output of failed ranks."""
     with tempfile.TemporaryDirectory() as place:
         children = start(function, ranks, arguments, place)
         try:

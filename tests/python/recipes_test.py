@@ -1,4 +1,4 @@
-"""heddle.check and heddle.train: verdicts, errors, callbacks, interrupts. Needs no torch."""
+"""heddle.check and heddle.train: verdicts, errors, callbacks, interrupts. Runs without torch."""
 import os
 import pathlib
 import signal
@@ -18,7 +18,7 @@ TEXT = "".join(f"{n} " for n in range(4000))
 
 
 def recipe(place, **sections):
-    """A run of a small Llama on bytes, as a dict."""
+    """Returns the recipe of a small byte-level Llama as a dict."""
     model = {"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
              "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 32, "tie_word_embeddings": False}
     return {"seed": 1, "step_scheduler": {"global_batch_size": 4, "local_batch_size": 2, "max_steps": 5, "num_epochs": 1},

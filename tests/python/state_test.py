@@ -50,7 +50,7 @@ def save_halfway(strategies, place):
 
 
 def go_on(strategies, saved, place):
-    """Loads what each strategy has saved, and trains 2 steps on the batches of 2 ranks."""
+    """Loads each strategy's checkpoint, and trains 2 steps on the batches of 2 ranks."""
     results = {}
     world = heddle.init()
     for strategy in strategies:
@@ -77,7 +77,7 @@ def go_on(strategies, saved, place):
 
 
 def exported(strategies, place):
-    """Largest difference of logits between a model in `unsharded` and what save_pretrained has written."""
+    """Returns the largest difference of logits between the model in `unsharded` and the output of save_pretrained."""
     results = {}
     for strategy in strategies:
         for tied in (False, True):
@@ -95,7 +95,7 @@ def exported(strategies, place):
 
 
 def generated(strategy):
-    """Tokens that each rank samples greedily, to a length of its own, and a step afterwards."""
+    """Generates tokens greedily on each rank, with different lengths, then trains a step."""
     world = heddle.init()
     model, optimizer = sharded_llama(strategy)
     plain = llama()
@@ -125,7 +125,7 @@ def on_meta(strategies, place):
 
 
 def misuses(strategy):
-    """What each misuse of a released parameter raises."""
+    """Returns the error of each misuse of a released parameter."""
     model, _ = sharded_llama(strategy)
     weight = model.model.layers[1].mlp.up_proj.weight
     attempts = {
@@ -158,7 +158,7 @@ def misuses(strategy):
 
 
 def optimizers_and_clipping(strategy):
-    """Refusals of an optimizer of released parameters, and of clipping a part."""
+    """Returns the refusals of an optimizer of released parameters and of clipping a subset."""
     plain = llama()
     early = torch.optim.SGD(plain.parameters(), lr=1.0)
     heddle.fully_shard(plain, **STRATEGIES[strategy][1])

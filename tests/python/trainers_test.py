@@ -1,4 +1,4 @@
-"""Trainers of transformers, TRL and accelerate, plain and with adapters of peft, against themselves under DDP."""
+"""Trainers of transformers, TRL and accelerate, with and without peft adapters, compared with themselves under DDP."""
 import os
 import tempfile
 import unittest
@@ -24,7 +24,7 @@ FIELDS = {name: ALL_FIELDS[name] for name in os.environ.get("HEDDLE_TEST_STRATEG
 
 
 def start_torch(place):
-    """The process group that transformers uses for itself."""
+    """Creates the process group that transformers uses itself."""
     if torch.distributed.is_initialized():
         return
     torch.distributed.init_process_group("gloo", init_method=f"file://{place}/group", rank=int(os.environ["RANK"]),
@@ -41,7 +41,7 @@ def adapted(model, wanted):
 
 
 def log_of(trainer):
-    """Losses and norms of the steps."""
+    """Returns losses and norms of the steps."""
     lines = [line for line in trainer.state.log_history if "loss" in line]
     return [line["loss"] for line in lines], [line["grad_norm"] for line in lines]
 
@@ -52,7 +52,7 @@ def settings(kind, where, **more):
 
 
 def texts_tokenizer():
-    """A tokenizer of words, which needs no download."""
+    """Returns a word tokenizer that needs no download."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = ["[PAD]", "[UNK]", "[EOS]", *(f"w{i}" for i in range(61))]
@@ -68,7 +68,7 @@ def words(seed, count):
 
 
 def trainer_of(kind, place, fields, adapters):
-    """A trainer of a kind; under heddle where fields are given."""
+    """Creates a trainer of this kind, under heddle if fields are given."""
     from datasets import Dataset
 
     def under(base):
@@ -108,7 +108,7 @@ def trainer_of(kind, place, fields, adapters):
 
 
 def trained(kinds, place, adapters):
-    """Losses and norms of each trainer: under DDP, and under each strategy."""
+    """Returns losses and norms of each trainer under DDP and under each strategy."""
     start_torch(place)
     results = {}
     for kind in kinds:
@@ -120,7 +120,7 @@ def trained(kinds, place, adapters):
 
 
 def resumed(place):
-    """Losses of a run, and of one that resumes half-way under another strategy."""
+    """Returns the losses of a run, and of a run that resumes half-way under another strategy."""
     start_torch(place)
     where = os.path.join(place, "resumed")
     data = [{"input_ids": (row := tokens(i, 0, rows=1)[0]), "labels": row} for i in range(16)]
@@ -144,7 +144,7 @@ def resumed(place):
 
 
 def accelerated(place):
-    """A loop of accelerate with accumulation, under DDP and under fsdp2."""
+    """Runs a loop of accelerate with gradient accumulation, under DDP and under fsdp2."""
     start_torch(place)
     results = {}
     for name, fields in (("DDP", None), *FIELDS.items()):

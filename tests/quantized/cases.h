@@ -1,4 +1,4 @@
-// The models of tests/golden/quantized (make_quantized.py), and copies of them in which something is changed.
+// The models of tests/golden/quantized (make_quantized.py), and modified copies of these models.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,7 +46,7 @@ inline nlohmann::ordered_json config_of(const std::string& name) {
   return nlohmann::ordered_json::parse(std::ifstream(golden(name) / "config.json"));
 }
 
-// The same model with its dequantized values.
+// Returns the directory of the same model with dequantized weights.
 inline std::filesystem::path plain_model(const Folder& folder, const std::string& name) {
   nlohmann::ordered_json config = config_of(name);
   config.erase("quantization_config");

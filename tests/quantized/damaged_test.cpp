@@ -1,5 +1,5 @@
-// Quantized files that lack something or hold something else: the file and the tensor are named, from
-// headers.
+// Damaged quantized files. Errors name the file and the tensor, and are found from headers
+// alone.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -20,7 +20,7 @@ using tests::Tensors;
 
 class DamagedQuantized : public ::testing::Test {
  protected:
-  // What opening the model and checking its headers says.
+  // Returns the error of opening the model and checking its headers.
   std::string refusal() {
     tests::write_model(folder_ / "model", config_, tensors_);
     return tests::error_of(folder_, [&] {
@@ -91,7 +91,7 @@ TEST_F(DamagedQuantized, Fp8ConfigurationsOfAnotherForm) {
   EXPECT_THAT(refusal(), HasSubstr("expected two sizes of a block, such as [128, 128], got [128, 0]"));
   config_["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e5m2"}};
   EXPECT_THAT(refusal(), HasSubstr("weights in the format 'e5m2' are not built; known: e4m3"));
-  config_["quantization_config"] = {{"quant_method", "fp8"}};  // blocks of 128 x 128
+  config_["quantization_config"] = {{"quant_method", "fp8"}};  // default block size: 128 x 128
   EXPECT_THAT(refusal(), HasSubstr("blocks of [128, 128] of "));
   for (const char* method : {"compressed-tensors", "modelopt", "bitsandbytes"}) {
     config_["quantization_config"] = {{"quant_method", method}};

@@ -1,4 +1,4 @@
-// The program with a base model in fp8 or mxfp4: trained, checked, converted, generated from, exported.
+// Commands on a base model in fp8 or mxfp4: train, check, convert, generate, export.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -23,7 +23,7 @@ using tests::golden;
 
 class QuantizedProgram : public ::testing::Test {
  protected:
-  // `checkpoint`: more keys of the section.
+  // checkpoint: additional keys of the section `checkpoint`.
   fs::path recipe(const fs::path& model, const std::string& run, const std::string& checkpoint = "",
                   const std::string& distributed = "{strategy: single}") {
     std::vector<uint16_t> tokens;
@@ -100,7 +100,7 @@ TEST_F(QuantizedProgram, ChecksTheHeaders) {
                         name + "\" without their scales: tensor \"" + name + "_scale_inv\" is missing"));
 }
 
-// Every parameter of two models, in bfloat16.
+// Compares every parameter of two models in bfloat16.
 void expect_equal_models(const fs::path& one, const fs::path& other) {
   PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
   const PreparedModel got = open_pretrained(one, plugins), want = open_pretrained(other, plugins);

@@ -1,5 +1,5 @@
-// Models in fp8 and mxfp4 have the values of their plain copies, bit for bit, whole and in the boxes of
-// ranks.
+// Models in fp8 and mxfp4 equal their dequantized copies bit for bit, whole and in the shards of any
+// rank.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ const char* const kFloat32 =
     "mp_policy: {param_dtype: float32, reduce_dtype: float32, output_dtype: float32, "
     "cast_forward_inputs: true}";
 
-// A model of a directory on this rank, as a host builds it.
+// A model loaded on this rank, as the engine builds it.
 struct Built {
   Built(const fs::path& directory, const std::string& section, at::ScalarType dtype, Rendezvous& rendezvous)
       : plugins({fs::path(HEDDLE_BINARY_DIR) / "plugins"}),
@@ -48,7 +48,7 @@ struct Built {
   engine::Model model;
 };
 
-// Two steps on the same rows; the losses.
+// Returns the losses of two steps on the same rows.
 std::vector<double> losses(engine::Model& model) {
   StepConfig config;
   Step step(model.stages, model.mesh, config);
@@ -68,7 +68,7 @@ struct QuantizedCase {
 
 class Quantized : public ::testing::TestWithParam<QuantizedCase> {};
 
-// Every shard of every rank, then the losses.
+// Compares every shard of every rank, then the losses.
 TEST_P(Quantized, EqualsItsPlainCopy) {
   const QuantizedCase& given = GetParam();
   const Folder folder;
@@ -105,7 +105,7 @@ std::vector<QuantizedCase> cases() {
     out.push_back({name, "single", 1, "{strategy: single}"});
     out.push_back({name, "fsdp2", 2, fsdp2 + "}"});
     const std::string model = name;
-    if (model != "llama_odd_fp8" && model != "deepseek_v4_fp8")  // they have one head of keys
+    if (model != "llama_odd_fp8" && model != "deepseek_v4_fp8")  // these models have one key-value head
       out.push_back({name, "tp2", 2, fsdp2 + ", tp_size: 2}"});
     if (model == "deepseek_v3_fp8") out.push_back({name, "ep3", 3, fsdp2 + ", ep_size: 3}"});
     if (model.ends_with("mxfp4") || model == "deepseek_v4_fp8")
@@ -117,7 +117,7 @@ std::vector<QuantizedCase> cases() {
 INSTANTIATE_TEST_SUITE_P(Golden, Quantized, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name + "_" + info.param.topology; });
 
-// The keys and names of the published files: transformers computes this loss from the same directory.
+// Keys and tensor names are those of the published files. transformers computed the expected loss.
 TEST(Quantized, DeepSeekV4AsPublishedHasTheLossOfTransformers) {
   double loss = 0;
   ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
@@ -129,7 +129,7 @@ TEST(Quantized, DeepSeekV4AsPublishedHasTheLossOfTransformers) {
 
 using Extents = std::vector<int64_t>;
 
-// Boxes that begin and end before, at and after the borders of blocks and groups.
+// Visits boxes whose borders are before, at and after the borders of blocks and groups.
 void for_each_box(const Extents& shape, const std::function<void(const Extents&, const Extents&)>& visit) {
   for (int seed = 0; seed < 60; ++seed) {
     Extents offset, size;
@@ -166,7 +166,7 @@ TEST(Quantized, IsReadInBoxes) {
   }
 }
 
-// A tensor of more elements than are made at a time, and blocks that no piece begins at.
+// The tensor exceeds the size of one dequantization chunk, and chunks do not start at block borders.
 TEST(Quantized, LargeTensorsAreReadAPieceAtATime) {
   const Folder folder;
   const int64_t rows = 3001, columns = 3000;

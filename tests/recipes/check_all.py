@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Runs `heddle check --elsewhere` over NeMo AutoModel's recipes and compares with automodel.tsv.
+"""Runs `heddle check --elsewhere` over NeMo AutoModel's recipes and compares the verdicts with automodel.tsv.
 
     tests/recipes/check_all.py EXAMPLES [--heddle build/heddle] [--table FILE] [--write]
 
-EXAMPLES is the directory `examples` of a clone of NeMo AutoModel, whose recipes are not part of this tree; default:
-$HEDDLE_AUTOMODEL_EXAMPLES. Where neither is given nothing is checked, and the status is 77: ctest shows it as skipped.
+EXAMPLES is the directory `examples` of a clone of NeMo AutoModel, whose recipes are not part of this tree. Default:
+$HEDDLE_AUTOMODEL_EXAMPLES. Without either, nothing is checked and the status is 77, which ctest shows as skipped.
 
     HEDDLE_AUTOMODEL_EXAMPLES=~/Automodel/examples ctest --test-dir build -R recipes_automodel
 
-A line of the table is a file's name below EXAMPLES and "accepted", or what it needs that is not built, separated by "; ".
-A model that is not on this disk tells nothing of its family, so `check --elsewhere` passes it; families.tsv has the families
-of such models, and a recipe that names one needs it, unless `heddle plugins list` has it.
+A line of the table holds a file's path below EXAMPLES, and "accepted" or the missing features, separated by "; ".
+`check --elsewhere` accepts models that are not on this disk, because their families are unknown. families.tsv lists the
+families of such models. A recipe needs the family of its model, unless `heddle plugins list` has it.
 
-Status 1: a recipe is refused that was accepted, or needs something that its line does not name. A recipe that
-needs less than its line says is printed, and --write brings the table up to date.
+Status 1: a recipe that was accepted is refused, or a recipe needs a feature that its line does not name. A recipe that
+needs fewer features than its line names is printed, and --write updates the table.
 """
 
 import argparse
@@ -27,11 +27,11 @@ import sys
 KINDS = ("llm_benchmark", "llm_finetune", "llm_kd", "llm_pretrain")
 HERE = pathlib.Path(__file__).resolve().parent
 ACCEPTED = "accepted"
-SKIPPED = 77  # of ctest
+SKIPPED = 77  # status that ctest shows as skipped
 
 
 def scalars(recipe, section):
-    """The plain keys of a top-level section, without a YAML parser: lines `  key: value`."""
+    """Returns the scalar keys of a top-level section without a YAML parser, from lines `  key: value`."""
     found, inside = {}, False
     for line in recipe.splitlines():
         if re.match(r"\S", line) and not line.startswith("#"):
@@ -42,7 +42,7 @@ def scalars(recipe, section):
 
 
 def ranks(recipe):
-    """The fewest ranks that the recipe's sizes allow."""
+    """Returns the smallest world size that the recipe's sizes allow."""
     sizes, steps = scalars(recipe, "distributed"), scalars(recipe, "step_scheduler")
 
     def size(of, key):
@@ -60,7 +60,7 @@ def ranks(recipe):
 
 
 def needs(errors):
-    """What is not built, of the messages of one recipe, each once."""
+    """Returns the missing features that a recipe's errors name, without duplicates."""
     found = []
     for line in errors.splitlines():
         error = re.match(r"error\[(\w+)\] \S*?\.ya?ml:\d+ (\S+): (.*)", line)
@@ -88,7 +88,7 @@ def needs(errors):
 
 
 def missing_families(heddle):
-    """Names of models of families.tsv whose family no plugin offers, with that family."""
+    """Returns {name: family} of the models in families.tsv whose family no plugin offers."""
     listed = subprocess.run([heddle, "plugins", "list"], capture_output=True, text=True, check=True).stdout
     built = set()
     for one, others in re.findall(r"model (\S+?)(?: \(([^)]*)\))?(?:,|$)", listed, re.M):
@@ -97,7 +97,7 @@ def missing_families(heddle):
 
 
 def family_of(recipe, missing):
-    """The family that is missing, of the model that the recipe names; empty: none."""
+    """Returns the missing family of the recipe's model, or ""."""
     names = re.findall(r"^\s+(?:pretrained_model_)?name_or_path:\s*[\"']?([^\s\"'#]+)", recipe, re.M)
     return next((missing[name] for name in names if name in missing), "")
 

@@ -1,15 +1,15 @@
-"""Trains ten of NeMo AutoModel's recipes with heddle and with transformers on the same samples, and compares.
+"""Trains ten of NeMo AutoModel's recipes with heddle and with transformers on the same samples, and compares losses.
 
 Run by hand (needs torch 2.11, transformers 5, tokenizers, jinja2 and a build; no test runs it):
 
     python3 tests/recipes/check_losses.py EXAMPLES [--heddle build/heddle] [--only KIND]
 
-EXAMPLES is the directory `examples` of a clone of NeMo AutoModel. Each recipe is read as it stands; names of the hub stand
-for small models and made-up rows (HEDDLE_PLACES), and sizes, paths and the number of ranks are overridden; so are the
-dtypes, as bfloat16 agrees with nothing to 2e-5, and the backend, as there is no GPU. transformers gets one sample at a
-time, so that padding, packs, microbatches and ranks are heddle's alone; its rates are those that heddle logs, which
-make_schedules.py compares. Losses agree to 2e-5 and gradient norms to 2e-4; a benchmark prints four digits of a loss and
-no norm. Prints a table in Markdown.
+EXAMPLES is the directory `examples` of a clone of NeMo AutoModel. Recipes are used unchanged: HEDDLE_PLACES maps names of
+the hub to small models and synthetic rows. Sizes, paths and the number of ranks are overridden. Dtypes are overridden
+because bfloat16 does not agree to 2e-5, and the backend because there is no GPU. transformers computes one sample at a
+time, so only heddle pads, packs, and splits into microbatches and ranks. transformers uses the learning rates that heddle
+logs. Losses agree to 2e-5 and gradient norms to 2e-4. A benchmark prints four digits of a loss and no norm. The output is
+a Markdown table.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def run(heddle, environment, *words):
 
 
 def texts(kind, folder):
-    """A directory of rows with both splits."""
+    """Creates a directory of rows with a training and a validation split."""
     place = folder / "texts"
     place.mkdir()
     for split, count, seed in (("train", TRAINING_ROWS, 5), ("validation", VALIDATION_ROWS, 6)):
@@ -62,7 +62,7 @@ def texts(kind, folder):
 
 
 def model_directory(kind, folder):
-    """A small model of random weights, with a tokenizer of the tests."""
+    """Creates a small model with random weights and a test tokenizer."""
     changes = {"template": kind.template} if kind.template else {}
     directory = pathlib.Path(harness.directory((kind.rows, "bytes", changes), folder))
     torch.manual_seed(7)
@@ -88,7 +88,7 @@ def overridden(kind, folder, place):
 
 
 def samples_of(kind, folder):
-    """(training, validation) samples as pairs of inputs and labels, and the seed's order of the rows."""
+    """Returns the (training, validation) samples as pairs of inputs and labels, and the row order of the seed."""
     if kind.tokens:
         stream = kind.stream(folder)
         return [(row[:-1], row[1:]) for row in stream], []
@@ -100,7 +100,7 @@ def samples_of(kind, folder):
 
 
 def packs(kind, samples):
-    """The rows of the set: lists of samples; next fit, in the set's order."""
+    """Packs the samples into rows by next fit, in the order of the data set."""
     if not kind.pack:
         return [[sample] for sample in samples]
     out, room = [], 0
@@ -117,7 +117,7 @@ def packs(kind, samples):
 
 
 def losses_of(model, samples):
-    """The sum of the losses of each sample that has labels, one after the other, and the number of labels."""
+    """Yields the summed loss of each sample that has labels."""
     for inputs, labels in samples:
         wanted = torch.tensor(labels)
         if not bool((wanted != -100).any()):
@@ -134,7 +134,7 @@ class Reference:
     def __init__(self, kind, directory, sets):
         loop = {"experts_implementation": "eager"} if kind.model == "qwen3_moe" else {}
         self.model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager", **loop)
-        self.model.eval()  # nothing of them draws
+        self.model.eval()  # no dropout
         self.kind, self.rows = kind, packs(kind, sets[0])
         self.validation = sets[1][:len(sets[1]) - len(sets[1]) % kind.whole_validation]
         make = torch.optim.Adam if kind.adam else torch.optim.AdamW
@@ -142,7 +142,7 @@ class Reference:
 
     def step(self, number, line):
         kind, count = self.kind, len(self.rows)
-        steps = -(-count // kind.batch)  # an epoch's last step may have fewer
+        steps = -(-count // kind.batch)  # an epoch's last step may be smaller
         epoch, place = divmod(number, steps)
         order = range(count)
         if kind.shuffle:
@@ -168,14 +168,14 @@ class Reference:
 
 
 def compare(kind, directory, folder, lines):
-    """The largest relative differences of losses, norms and validation losses."""
+    """Returns the largest relative differences of losses, norms and validation losses."""
     reference = Reference(kind, directory, samples_of(kind, folder))
     checked = {line["step"]: line["loss"] for line in read_lines(folder / "run" / "validation.jsonl")}
     worst = {"loss": 0.0, "norm": 0.0, "validation": 0.0}
     for number, line in enumerate(lines):
         loss, norm, labels = reference.step(number, line)
         assert line["num_label_tokens"] == labels, f"step {number}: {line['num_label_tokens']} labels, not {labels}"
-        rounding = 5e-5 / loss if kind.benchmark else 0  # of four printed digits
+        rounding = 5e-5 / loss if kind.benchmark else 0  # rounding of four printed digits
         worst["loss"] = max(worst["loss"], abs(line["loss"] - loss) / loss - rounding)
         if norm is not None:
             worst["norm"] = max(worst["norm"], abs(line["grad_norm"] - norm) / norm)
@@ -195,7 +195,7 @@ def benchmark_lines(kind, printed):
 
 
 def first_weights(heddle, environment, kind, folder, recipe, words):
-    """A model that begins with random weights, as heddle exports it after a step that changes nothing."""
+    """Returns randomly initialized weights: heddle's export after a step with learning rate 0."""
     still = ["--optimizer.lr", 0, "--optimizer.weight_decay", 0, "--step_scheduler.max_steps", 1,
              "--recipe", "TrainFinetuneRecipeForNextTokenPrediction", "--checkpoint.enabled", "true",
              "--checkpoint.checkpoint_dir", folder / "still", "--checkpoint.save_consolidated", "final"]

@@ -1,5 +1,5 @@
-"""`heddle check` accepts the YAML examples in the READMEs of plugins: check_readmes.py HEDDLE. Each example gets the sections
-that it lacks from BASE and is accepted on 1, 2 or 4 ranks; models and data that are not on this machine are warnings."""
+"""Checks that `heddle check` accepts the YAML examples in the READMEs of plugins: check_readmes.py HEDDLE. Missing sections
+of an example are added from BASE. Each example must be accepted on 1, 2 or 4 ranks. Missing models and data are warnings."""
 import json
 import pathlib
 import re
@@ -19,7 +19,7 @@ BASE = {
 def examples():
     for page in sorted((ROOT / "plugins").glob("*/README.md")):
         if not (pathlib.Path(sys.argv[1]).parent / f"plugins/libheddle_{page.parent.name}.so").exists():
-            continue  # nccl needs a toolkit
+            continue  # nccl needs CUDA
         for number, text in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text(), re.S), 1):
             sections = set(re.findall(r"^(\w+):", text, re.M))
             yield f"{page.parent.name}_{number}.yaml", text + "".join(
@@ -31,7 +31,7 @@ with tempfile.TemporaryDirectory() as folder:
     for name, text in examples():
         (pathlib.Path(folder) / name).write_text(text)
         names.append(name)
-    (pathlib.Path(folder) / "template.jinja").write_text("{{ messages }}")  # which plugins/chat names
+    (pathlib.Path(folder) / "template.jinja").write_text("{{ messages }}")  # used by the example of plugins/chat
     out = subprocess.run([sys.argv[1], "check", *names, "--world-size", "1,2,4", "--elsewhere", "--json"], cwd=folder,
                          capture_output=True, text=True)
 accepted, errors = set(), {}

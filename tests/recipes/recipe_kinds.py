@@ -1,4 +1,4 @@
-"""The ten kinds of recipes that check_losses.py trains: what is overridden, and what transformers needs to know."""
+"""The ten kinds of recipes that check_losses.py trains: overrides, and settings for transformers."""
 
 import dataclasses
 import pathlib
@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "prepare"))
 import cases  # noqa: E402
 
-# Names of data sets in the recipes: each stands for the rows of the kind.
+# Data set names in the recipes, and the synthetic rows that replace them.
 TEXTS = ("rajpurkar/squad", "rowan/hellaswag", "Salesforce/xlam-function-calling-60k")
 SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "max_position_embeddings": 2048}
@@ -30,7 +30,7 @@ def mixed(x):
 
 
 def place_of(value, size, seed):
-    """lib/data/sample_order.cpp: the sample at a place of the first epoch, of a set that is not of texts."""
+    """Reimplements lib/data/sample_order.cpp: the sample at a position of the first epoch, for sets without texts."""
     half = next(bits for bits in range(64) if 1 << (2 * bits) >= size)
     keys, state = [], mixed(mixed(seed))
     for _ in range(ORDER_ROUNDS):
@@ -48,12 +48,12 @@ def place_of(value, size, seed):
 @dataclasses.dataclass
 class Kind:
     recipe: str
-    rows: str | None = None  # of tests/prepare/rows.py
+    rows: str | None = None  # kind of rows in tests/prepare/rows.py
     model: str = "llama"
-    model_name: str | None = None  # in the recipe
+    model_name: str | None = None  # model name in the recipe
     sizes: dict = dataclasses.field(default_factory=lambda: dict(SMALL))
     template: str | None = None
-    local: bool = False  # files of rows are named by path
+    local: bool = False  # the recipe names its row files by path
     overrides: dict = dataclasses.field(default_factory=dict)
     model_key: str | None = "model.torch_dtype"
     ranks: int = 1
@@ -64,12 +64,12 @@ class Kind:
     adam: bool = True
     optimizer: dict = dataclasses.field(default_factory=lambda: {"betas": (0.9, 0.999), "eps": 1e-8})
     benchmark: bool = False
-    random: bool = False  # begins with random weights
-    tokens: str | None = None  # "file" or "mock": no texts
+    random: bool = False  # random initialization
+    tokens: str | None = None  # "file" or "mock"; None: texts
     length: int = MOCK_LENGTH
     vocabulary: int = MOCK_VOCABULARY
     rate: float = 0
-    whole_validation: int = 1  # samples beyond a multiple of it are left out: drop_last of validation_dataloader
+    whole_validation: int = 1  # drop_last of validation_dataloader: samples beyond a multiple are dropped
     seed: int = 42
 
     def __post_init__(self):
@@ -79,11 +79,11 @@ class Kind:
         self.overrides = {**{f"step_scheduler.{key}": value for key, value in sizes.items()}, **self.overrides}
 
     def row(self, row):
-        """A made-up row under the names that the recipe has."""
+        """Returns a synthetic row with the column names of the recipe."""
         return {"prompt": row["ask"], "completion": row["say"] or "nothing"} if self.rows == "columns" else row
 
     def stream(self, folder):
-        """Rows of length + 1 tokens."""
+        """Returns rows of length + 1 tokens."""
         if self.tokens == "mock":
             return [self.mock(place_of(i, MOCK_SAMPLES, self.seed)) for i in range(self.steps * self.batch)]
         import numpy
@@ -91,7 +91,7 @@ class Kind:
         return [tokens[i:i + self.length + 1] for i in range(0, len(tokens) - self.length, self.length)]
 
     def mock(self, sample):
-        """plugins/mock/draws.h; the last label is none."""
+        """Reimplements plugins/mock/draws.h. The last label is ignored."""
         key = mixed(mixed(self.seed) ^ sample)
         drawn = [(mixed(key ^ mixed(i)) * self.vocabulary) >> 64 for i in range(self.length)]
         return drawn + [-100]
@@ -123,7 +123,7 @@ KINDS = {
     "packed experts": Kind("llm_finetune/qwen/qwen3_moe_30b_te_packed_sequence.yaml", "swag", "qwen3_moe",
                            "Qwen/Qwen3-30B-A3B", {**SMALL, "head_dim": 8, "num_experts": 8, "num_experts_per_tok": 2,
                                                   "moe_intermediate_size": 16, "norm_topk_prob": True,
-                                                  "router_aux_loss_coef": 0.0}, ranks=2, pack=128,  # transformers' loss has none
+                                                  "router_aux_loss_coef": 0.0}, ranks=2, pack=128,  # transformers excludes it
                            optimizer={"betas": (0.9, 0.999), "eps": 1e-7}, batch=4, overrides={
                                "distributed.ep_size": 2, "packed_sequence.packed_sequence_size": 128,
                                "step_scheduler.val_every_steps": 4}),

@@ -1,4 +1,4 @@
-// What a run that goes on does with a metrics file that is none.
+// Resuming a run whose metrics path is a pipe.
 #include "lib/report/metrics_files.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ TEST(MetricsLines, ReadNothingFromAPipe) {
   ASSERT_GE(both, 0);
   const std::string line = "{\"step\": 1, \"loss\": 2}\n";
   ASSERT_EQ(::write(both, line.data(), line.size()), static_cast<ssize_t>(line.size()));
-  ::alarm(20);  // a reader of the pipe would wait for its end
+  ::alarm(20);  // reading the pipe to its end would block
   EXPECT_TRUE(keep_before(pipe, 5).empty());
   ::alarm(0);
   char got[64];

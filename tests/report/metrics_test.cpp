@@ -1,4 +1,4 @@
-// Lines of metrics, the progress line and the picture of the loss.
+// Metrics lines, the progress line and the loss curve.
 #include "lib/report/metrics.h"
 
 #include <gmock/gmock.h>
@@ -108,7 +108,7 @@ TEST(PeakMemory, IsWhatWasHeldWithoutMappedFiles) {
   }
   EXPECT_EQ(sum, kBytes / 4096);
   { const std::string held(kBytes, 'y'); }
-  EXPECT_GT(peak.gib(), before + kGib / 2);  // it is given back, and it counts
+  EXPECT_GT(peak.gib(), before + kGib / 2);  // freed memory still counts in the peak
 }
 
 TEST(Progress, ShowsStepLossNormRateSpeedMemoryAndTimeLeft) {
@@ -142,7 +142,7 @@ TEST(Progress, WritesOverOneLineOnATerminal) {
   EXPECT_THAT(out.str(), ::testing::EndsWith("left\033[K"));
 }
 
-// The line of a validation gives way to its result; that of the step before stays.
+// The result overwrites the validation's progress line. The line of the step before stays.
 TEST(Progress, ShowsHowFarAValidationIs) {
   std::ostringstream out;
   std::atomic<bool> open = false;
@@ -200,7 +200,7 @@ TEST(LossCurve, DrawsTrainingAndValidation) {
   EXPECT_LT(svg.size(), 60000u);
 }
 
-// The loss of a step beside the mean that is drawn.
+// The curve shows the last loss and the mean loss.
 TEST(LossCurve, ShowsTheLastLossAndTheMean) {
   std::vector<CurvePoint> training;
   for (int64_t step = 0; step < 100; ++step) training.push_back({step, 4.0});
@@ -234,16 +234,16 @@ TEST(LossCurve, HasAGapWhereLossesAreNotFiniteAndMarksSkippedUpdates) {
   std::vector<CurvePoint> training;
   for (int64_t step = 0; step < 100; ++step) training.push_back({step, 3.0});
   const std::string whole = loss_curve_svg(training, {});
-  EXPECT_EQ(count_of(whole, "<polyline"), 2u);  // the losses and their mean
+  EXPECT_EQ(count_of(whole, "<polyline"), 2u);  // losses and mean
   EXPECT_THAT(whole, Not(HasSubstr("skipped")));
   for (const int64_t step : {40, 41, 90}) training[step] = {step, std::nan(""), true};
-  training[70].skipped = true;  // the loss was finite, its gradient was not
+  training[70].skipped = true;  // finite loss, but non-finite gradient
   const std::string svg = loss_curve_svg(training, {});
   EXPECT_EQ(count_of(svg, "<polyline"), 8u);
   EXPECT_EQ(count_of(svg, "<rect"), 1u + 4u);
   EXPECT_THAT(svg, HasSubstr("skipped, 4"));
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
-  // The last steps are part of the picture, though their losses are not.
+  // The x axis includes the last steps although their losses are NaN.
   for (int64_t step = 100; step < 200; ++step) training.push_back({step, std::nan(""), true});
   EXPECT_THAT(loss_curve_svg(training, {}), HasSubstr(">200</text>"));
 }

@@ -1,4 +1,4 @@
-// Records of a run on their way to plugins.
+// Records that a run sends to metrics plugins.
 #include "lib/report/sinks.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Writes what it gets into a list, and fails when told to.
+// Records the calls in a list, and throws on request.
 struct Recorder : IMetrics {
   Recorder(std::vector<std::string>& lines, std::string fails) : lines(lines), fails(std::move(fails)) {}
   void start(const MetricsRun& run) override { add("start " + std::to_string(run.done_steps)); }
@@ -33,7 +33,7 @@ struct Recorder : IMetrics {
 
 class SinksOfARun : public ::testing::Test {
  protected:
-  // A section whose plugin fails at the line `fails`.
+  // Adds a section whose plugin throws at the call `fails`.
   void add(const std::string& name, const std::string& fails = "") {
     auto& offered = offered_.emplace_back(std::make_unique<OfferedMetrics>());
     offered->make = [this, fails](const Node&) { return std::make_unique<Recorder>(lines_, fails); };
@@ -85,7 +85,7 @@ TEST_F(SinksOfARun, EndTheRunWhereStartFails) {
   EXPECT_EQ(tests::thrown_by([&] { run(); }), "error[plugin_failed] libheddle_x.so: the plugin 'x' threw");
 }
 
-// The names and numbers of a line, so that the two do not drift apart.
+// Checks that a record has the names and values of its JSON line.
 void expect_the_line(const std::string& json, const MetricsRecord& record) {
   const auto line = nlohmann::ordered_json::parse(json);
   EXPECT_EQ(line["step"], record.step);
@@ -130,7 +130,7 @@ TEST(MetricsRecords, HoldTheFieldsOfTheLine) {
 TEST(MetricsRecords, KeepALossThatIsNotFinite) {
   TrainingRecord record;
   record.loss = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(to_record(record).fields[0].values[0], record.loss);  // JSON has null
+  EXPECT_EQ(to_record(record).fields[0].values[0], record.loss);  // the JSON line has null
 }
 
 }  // namespace

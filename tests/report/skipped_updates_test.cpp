@@ -1,4 +1,4 @@
-// Why nothing is saved after skipped updates.
+// Message that explains why no checkpoint was written after skipped updates.
 #include "lib/report/skipped_updates.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-"""The SDK's changelog, docs/plugins/loading.md and each find_package(HeddleSdk) have the SDK's number."""
+"""Checks that the SDK's changelog, docs/plugins/loading.md and every find_package(HeddleSdk) have the SDK's version."""
 import re
 
 import tree

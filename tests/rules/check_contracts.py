@@ -1,15 +1,16 @@
-"""What a module allows is declared: nothing compares kind(), a module's class is asked for by model::as alone, core and lib name no plugin, and few files ask on which device a tensor is."""
+"""Checks that code asks for declared properties: nothing compares kind(), only model::as casts to a module's class, core and
+lib name no plugin, and only the files of BRANCHES branch on a tensor's device."""
 import re
 
 import tree
 
-# Folders whose own modules they are.
+# Folders that define these modules.
 MODEL_LIBRARY = ("lib/decoder", "sdk/include/heddle/decoder")
 AS = "sdk/include/heddle/model/module_unit.h"
 CLASS = re.compile(r"\b(?:class|struct)\s+(?:HEDDLE_API\s+)?(\w+)[^;{:]*:\s*(?:public\s+)?(?:heddle::|decoder::)?(\w+)")
 CAST = re.compile(r"(?:dynamic_cast|static_cast)<\s*(?:const\s+)?(?:\w+::)*(\w+)\s*[*&]")
 KIND = re.compile(r"kind\(\)\s*[!=]=\s*\"|\"\s*[!=]=\s*[\w.>-]*kind\(\)")
-# Words of recipes and of files that are also names of plugins.
+# Words of recipes and file formats that are also names of plugins.
 WORDS = {
     "core/engine/read_model.cpp": "the families that are known and not built",
     "core/engine/sections.cpp": "the values of dist_env.backend in recipes",
@@ -23,7 +24,7 @@ WORDS = {
     "lib/run/recipe/readers/samples.cpp": "a key of validation_samples, as --chat of heddle generate",
     "lib/checkpoint/quantized/quantization.cpp": "forms of weights in files",
 }
-# Files that ask where a tensor is, by their reason. A kernel of a device is asked for by model::device_kernel.
+# Files that branch on a tensor's device, by reason. Other code uses model::device_kernel.
 BRANCHING = ("lib/nn", "lib/train", "lib/decoder", "plugins")
 BRANCH = re.compile(r"\bis_(?:cpu|cuda|meta)\(\)")
 BRANCHES = {
@@ -76,7 +77,7 @@ def plugin_names(root):
 
 
 def modules(root):
-    """Names of the classes that are a Module, by the classes that the SDK and lib declare."""
+    """Returns the names of Module's subclasses that the SDK and lib declare."""
     parents = {}
     for path in tree.sources(root, ("sdk", "lib")):
         for name, parent in CLASS.findall(path.read_text()):
@@ -90,7 +91,7 @@ def modules(root):
 
 def faults_of(relative, lines, classes, names):
     quoted = re.compile("|".join(f'"{name}"' for name in names)) if names else None
-    # A file's own class of the same name that is no module.
+    # A class of the file with the same name that is not a Module.
     others = {name for name, parent in CLASS.findall("\n".join(lines)) if parent != "Module" and parent not in classes}
     for number, line in enumerate(lines, 1):
         code = re.sub(r"//.*", "", line)

@@ -1,12 +1,13 @@
-"""No conflict of a merge stays. Links of documents lead to a file or folder, and to a heading there. CONTRIBUTING.md and SECURITY.md name only scripts, presets, variables and
-folders that exist. CONTRIBUTING.md has at most 1,800 words, a guide in docs at most 1,500."""
+"""Checks documents: no merge conflict markers; links lead to existing files, folders and headings; CONTRIBUTING.md and
+SECURITY.md name only existing scripts, presets, variables and folders. Word limits: 1,800 for CONTRIBUTING.md, 1,500 for a
+guide in docs."""
 import json
 import re
 
 import tree
 
-MAX_WORDS = 1800  # of CONTRIBUTING.md
-MAX_GUIDE_WORDS = 1500  # of a page in docs; docs/reference has no limit
+MAX_WORDS = 1800  # words of CONTRIBUTING.md
+MAX_GUIDE_WORDS = 1500  # words of a page in docs; docs/reference has no limit
 LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)")
 VARIABLE = re.compile(r"\bHEDDLE_[A-Z_]+\b")
 PATH = re.compile(r"(?<![\w./-])(?:core|lib|plugins|sdk|trainer|tests|bench|examples|scripts|docs|cmake)/[\w./-]*\w")
@@ -28,7 +29,7 @@ def conflict_faults(root):
 
 
 def anchors(page):
-    """What a link to the page may name after #: slugs of headings as GitHub makes them, and ids of HTML."""
+    """Returns the anchors of a page: heading slugs as GitHub makes them, and HTML ids."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
     headings = re.findall(r"^#+ (.*)$", text, re.M)
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings]
@@ -38,7 +39,7 @@ def anchors(page):
 def link_faults(root):
     known = {}
     for page in pages(root):
-        folder = root if page.name == "installed.md" else page.parent  # the README of an installed tree
+        folder = root if page.name == "installed.md" else page.parent  # README of an installed tree
         code = False
         for number, line in enumerate(page.read_text().splitlines(), 1):
             if line.startswith("```"):

@@ -1,5 +1,5 @@
-"""Every source file stands as clang-format 14 lays it out. With --apply (scripts/format) changed files, with --all every
-file, are laid out so."""
+"""Checks that every source file is formatted by clang-format 14. --apply formats changed files (scripts/format), with --all
+every file."""
 import shutil
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def faults(root):
 
 
 def changed(root):
-    """Files that differ from the last commit, and files that git does not know yet."""
+    """Returns the files that differ from the last commit, and untracked files."""
     names = set()
     for arguments in (["diff", "--name-only", "--diff-filter=d", "--relative", "HEAD"],
                       ["ls-files", "--others", "--exclude-standard"]):

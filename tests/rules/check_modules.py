@@ -1,8 +1,9 @@
-"""Which module includes which. A module is a folder of core, lib or the SDK's headers. It includes itself and what
-MODULES lists for it; base, config, schedule and drawing know no LibTorch. The folders of lib/run include those before
-them in RUN_FOLDERS. A plugin includes public headers (sdk/include) and its own folder, never another plugin, never the
-engine. lib/simulated is a plugin too: it includes public headers of its modules and its own folder. The trainer includes
-public headers, lib/run and the modules of its library, lib/drawing and lib/transport/meeting. CUDA is known in plugins/nccl alone."""
+"""Checks include directions between modules. A module is a folder of core, lib or the SDK's headers. It includes itself and
+the modules that MODULES lists for it. base, config, schedule and drawing do not use LibTorch. A folder of lib/run includes
+the folders before it in RUN_FOLDERS. A plugin includes public headers (sdk/include) and its own folder, never another
+plugin or the engine. lib/simulated is a plugin too: it includes public headers of its modules and its own folder. The
+trainer includes public headers, lib/run and the modules of its library, lib/drawing and lib/transport/meeting. Only
+plugins/nccl uses CUDA."""
 import re
 
 import tree
@@ -25,17 +26,17 @@ MODULES = {
     "sharding": ("base", "mesh", "model", "nn", "parallel"),
     "checkpoint": ("base", "config", "mesh", "model", "parallel"),
     "train": (*BELOW_PARALLEL, "parallel", "ops", "nn"),
-    # The entry points of a program put everything together.
+    # Entry points of a program, which combine all modules.
     "engine": (*BELOW_PARALLEL, "parallel", "plugin", "ops", "transport", "nn", "checkpoint", "train"),
     # The simulated device, a plugin that no other module includes.
     "simulated": ("base", "mesh", "model", "nn", "plugin"),
-    # A run, from its recipe to its last step, on the entry points; and what it is made of.
+    # A run from its recipe to its last step, built on the entry points, and its parts.
     "lib/data": (*BELOW_PARALLEL, "data", "parallel", "plugin", "nn", "checkpoint"),
     "cost": (*BELOW_PARALLEL, "parallel", "plugin", "ops", "transport", "nn", "decoder", "train", "checkpoint", "engine", "drawing"),
     "report": (*BELOW_PARALLEL, "parallel", "plugin", "nn", "transport", "checkpoint", "train", "engine", "cost"),
     "run": (*BELOW_PARALLEL, "data", "parallel", "plugin", "drawing", "ops", "transport", "nn", "decoder", "checkpoint", "train",
             "engine", "lib/data", "cost", "report"),
-    # What a plugin's author tests with and adapts foreign models by.
+    # Headers with which plugin authors test plugins and adapt foreign models.
     "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "decoder", "train", "engine"),
     "adapters": ("base", "model", "nn", "parallel", "checkpoint"),
 }
@@ -50,8 +51,8 @@ INTERNAL = ("core/", "lib/")
 
 
 def module_of(path):
-    """core/mesh/x.h, lib/nn/cpu/x.h, sdk/include/heddle/mesh/x.h and heddle/mesh/x.h: the module, or None. The module data
-    is the interface of data sets (core/data); lib/data reads them."""
+    """Returns the module of core/mesh/x.h, lib/nn/cpu/x.h, sdk/include/heddle/mesh/x.h or heddle/mesh/x.h, or None. The
+    module data is the interface of data sets (core/data), which lib/data implements."""
     if path.startswith("lib/data/"):
         return "lib/data"
     parts = path.removeprefix("sdk/include/").split("/")
@@ -76,7 +77,7 @@ def module_faults(module, include):
 
 
 def run_faults(path, include):
-    """A folder of lib/run includes itself and those before it."""
+    """Checks that a folder of lib/run includes only itself and the folders before it."""
     folder, other = (name.split("/")[2] for name in (path, include))
     for name in (folder, other):
         if name not in RUN_FOLDERS:

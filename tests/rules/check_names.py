@@ -1,17 +1,17 @@
-"""Core names no plugin, and only a family's own plugin names its modules; names that say nothing are not used; every file says in its first line what it holds; the name of a test case begins with
-a verb (TEST(Unit, DoesSomethingWhenCondition))."""
+"""Checks names: core names no plugin; only a family's own plugin names its modules; no name is meaningless; the first line of
+every file describes it; the name of a test case begins with a verb (TEST(Unit, DoesSomethingWhenCondition))."""
 import re
 
 import tree
 
 PLUGIN = re.compile(r"fsdp|\bddp\b|megatron|\bmoe\b", re.I)
 MODULE = re.compile(r"\b(?:[qkvo]|gate|up|down)_proj\b|\bself_attn\b|\bembed_tokens\b|\blm_head\b|\bmodel\.layers\b")
-# The cache of `heddle generate` narrows the input of the head by its path; `lm_head_precision` is refused for a tied
-# head in the words of the recipes; Muon leaves embeddings and the head to AdamW, by the names of AutoModel's groups.
-# Files of adapters name the two products of transformers' experts, which every family has.
+# The cache of `heddle generate` narrows the head's input by its path. The refusal of `lm_head_precision` for a tied
+# head uses the recipe's words. Muon leaves embeddings and the head to AdamW, by the names of AutoModel's groups.
+# Adapter files name the two projections of transformers' experts, which every family has.
 NAMES_A_MODULE = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h", "plugins/moe/head.cpp",
                   "plugins/muon/muon.cpp", "plugins/lora/files.cpp")
-# The manifest of a plugin that offers a family, which may name the modules of its own.
+# The manifest of a plugin that offers a model family. This plugin may name the family's modules.
 FAMILY = re.compile(r"HEDDLE_PLUGIN\([^)]*\"model ")
 COMMENT = re.compile(r"^\s*(//|\*)")
 EMPTY_NAME = re.compile(r"\b(?:class|struct)\s+(?:HEDDLE_API\s+)?\w*(?:Manager|Helper|Utils?|Handler|Context|Base)\b")

@@ -1,5 +1,5 @@
-"""Every autograd node of lib/nn and lib/decoder, a struct derived from LayerNode or a call of recomputed(), is named by an entry of tests/operators, and
-no two have one name. The tests check that the entry's outputs have the node."""
+"""Checks that an entry of tests/operators names every autograd node of lib/nn and lib/decoder (a struct derived from LayerNode
+or a call of recomputed()), and that node names are unique. The tests check that the entry's outputs have the node."""
 import collections
 import re
 

@@ -1,6 +1,6 @@
-"""Sizes of files, functions, folders and of the SDK: at most 600 lines a file, 60 lines a function, 25 files a folder and
-105 public headers. A header and its source have at least 40 lines together, or a source of at least 40 lines if one
-file includes the header; a source without a header has at least 30. Exceptions are listed here with their reason."""
+"""Checks sizes: at most 600 lines per file, 60 lines per function, 25 files per folder and 105 public headers. A header and
+its source have at least 40 lines together, or a source of at least 40 lines if one file includes the header. A source
+without a header has at least 30 lines. Exceptions are listed here with their reason."""
 import pathlib
 import re
 
@@ -8,15 +8,15 @@ import tree
 
 MAX_FILE = 600
 MAX_FUNCTION = 60
-MAX_FOLDER = 25  # files
-MAX_PUBLIC = 105  # headers that the SDK installs, the generated version.h among them
+MAX_FOLDER = 25  # files per folder
+MAX_PUBLIC = 105  # headers that the SDK installs, including the generated version.h
 FILE_EXCEPTIONS = {}  # path: reason
 FUNCTION_EXCEPTIONS = {  # "path:name": reason
     "python/engine/module.cpp:def": "a chain of bindings, one line each",
 }
 
 PRODUCTION = ("core", "lib", "plugins", "sdk", "trainer", "python")
-PAIR, SOURCE = 40, 30  # fewest lines
+PAIR, SOURCE = 40, 30  # minimum lines of a header and source, and of a source alone
 FRAGMENTS = {  # path: reason
     "core/base/real.h": "float parsing that does not depend on the locale, for two readers of numbers",
     "core/config/component.cpp": "the implementation of a public header",
@@ -94,21 +94,21 @@ FRAGMENTS = {  # path: reason
     "trainer/cli/run_commands.h": "declares the commands, each in a source of its own",
 }
 
-# With clang-format's layout a function's body opens at the end of a line that starts left of its body, and closes
-# with a brace at the same column.
+# In clang-format's layout, the opening brace of a function body is at the end of a line that starts left of the
+# body, and the closing brace is in the same column as the start of that line.
 OPENING = re.compile(r"^( *)(?!namespace|class|struct|enum|union|extern|if|for|while|switch|else|do|try|catch|\}|case|"
                      r"return|#)(?:.*[\w>)&*\]]\s+)?([~\w:<>,]+|operator\S+)\(.*\{$|^( *)[^=;]*\) (?:const |override |noexcept )*\{$")
 
 
 def functions(lines):
-    """(name, first line from 1, number of lines) of what looks like a function's definition."""
+    """Yields (name, first line from 1, number of lines) of function definitions."""
     for number, line in enumerate(lines):
         match = OPENING.match(line)
         if not match:
             continue
         start = number
         while start > 0 and (lines[start - 1].rstrip().endswith((",", "(", "(const")) or
-                             lines[start].lstrip().startswith(": ")):  # a constructor's initialisers
+                             lines[start].lstrip().startswith(": ")):  # a constructor's initializer list
             start -= 1
         indent = re.match(r" *", lines[start]).group()
         if re.match(r"\s*(if|for|while|switch|else|do|try|catch|namespace|class|struct|return|\})", lines[start]):
@@ -134,7 +134,7 @@ def tree_faults(root):
 
 
 def users(root, files):
-    """The files that include each header: its path -> paths."""
+    """Returns {header: paths of the files that include the header}."""
     out = {}
     for path in [*files, *tree.sources(root, ("tests", "bench", "examples")), *(root / "plugins").rglob("*.cu")]:
         plugin = root / pathlib.Path(*path.relative_to(root).parts[:2])

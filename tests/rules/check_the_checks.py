@@ -1,4 +1,4 @@
-"""Each rule finds the fault that it is there for, in a small tree made for it."""
+"""Checks that each rule finds its fault in a small tree made for it."""
 import pathlib
 import tempfile
 
@@ -119,7 +119,7 @@ for line, wanted in GUIDE:
     if (wanted is None) == bool(found) or not all((wanted or "") in fault for fault in found):
         faults.append(f"check_documents: {line[:40]!r}: {found}")
 
-PAIRS = [  # what two files of a folder have in their anonymous namespaces, part of the fault
+PAIRS = [  # contents of anonymous namespaces in two files of a folder, part of the fault
     ("struct One {};", "class One {\n};", "One is declared in"),
     ("constexpr int kMost = 2;", "constexpr double kMost = 2.5;", "kMost is declared in"),
     ("using Line = int;", "using Line = long;", "Line is declared in"),

@@ -1,5 +1,5 @@
-"""Names of anonymous namespaces differ within a module or program of tests: its files are compiled together, and one would
-see the other's."""
+"""Checks that names in anonymous namespaces are unique within a module or test program, because a unity build compiles its
+files together."""
 import collections
 import re
 
@@ -8,7 +8,7 @@ import tree
 LIBRARIES = ("core", "plugins", "trainer", "lib", "tests")
 OPEN = re.compile(r"^namespace \{")
 CLOSE = re.compile(r"^\}\s+// namespace$")
-# A declaration at the namespace's own level, which is never indented.
+# A declaration at namespace level, which is not indented.
 TYPE = re.compile(r"^(?:template <[^>]*>\s*)?(?:class|struct|enum class|enum)\s+(?:alignas\([^)]*\)\s*)?(\w+)\s*(?:final\s*)?[:{]")
 ALIAS = re.compile(r"^(?:using (\w+) =|namespace (\w+) =)(.*)")
 CONSTANT = re.compile(r"^(?:inline |static )?(?:constexpr|const|thread_local)\b[^(]*?\b(\w+)\s*(?:\[[^\]]*\])?\s*(?:=|\{|;|\(\")")
@@ -16,7 +16,7 @@ FUNCTION = re.compile(r"^(?!using|namespace|return|template|struct|class|enum|co
 
 
 def declared(path):
-    """(name, kind, what it is) of each declaration in the anonymous namespaces of a file."""
+    """Yields (name, kind, definition) of each declaration in the anonymous namespaces of a file."""
     inside = False
     for line in path.read_text().splitlines():
         if OPEN.match(line):
@@ -41,7 +41,7 @@ OWN_TESTS = ("flow", "dry", "gpu", "hosts", "kills", "examples")
 
 
 def compiled_with(path):
-    """The module or program whose files may be compiled together with this one."""
+    """Returns the module or program whose files may be compiled together with this file."""
     parts = path.parts
     if str(path).startswith(BASE):
         return "base"
@@ -61,7 +61,7 @@ def faults(root):
     found = []
     modules = collections.defaultdict(lambda: collections.defaultdict(set))
     for path in tree.sources(root, LIBRARIES):
-        if path.suffix == ".cpp" and "bad_plugins" not in path.parts:  # a library each
+        if path.suffix == ".cpp" and "bad_plugins" not in path.parts:  # each bad plugin is a separate library
             for name, kind, what in declared(path):
                 modules[compiled_with(path.relative_to(root))][name].add((str(path.relative_to(root)), kind, what))
     for module, names in modules.items():

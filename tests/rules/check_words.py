@@ -1,17 +1,23 @@
-"""Words of documents, comments and help texts. Each paragraph of a DECISIONS.md has a title and at most three sentences:
-context, decision, consequences. No document says "Would change". The README of a plugin has an example in YAML. In the
-folders of COVERED no comment and no string begins with a word that drops its subject. Add a folder to COVERED when its
-last such comment is rewritten."""
+"""Checks words of documents, comments and help texts. Each paragraph of a DECISIONS.md has a title and at most three
+sentences: context, decision, consequences. No document says "Would change". The README of a plugin has an example in YAML.
+In the folders of COVERED no comment and no string begins with a word that drops its subject. Add a folder to COVERED when
+its last such comment is rewritten."""
 import re
 
 import check_documents
 import tree
 
 SENTENCES = 3
-# Folders whose comments and strings keep the rule.
+# Folders whose comments and strings are checked.
 COVERED = ("bench", "core", "examples", "lib/checkpoint", "lib/cost", "lib/data", "lib/decoder", "lib/drawing",
            "lib/nn", "lib/ops", "lib/report", "lib/run", "lib/sharding", "lib/simulated", "lib/testing", "lib/train",
-           "lib/transport", "plugins", "python", "sdk", "trainer")
+           "lib/transport", "plugins", "python", "sdk", "tests/bad_plugins/manifest", "tests/bad_plugins/run",
+           "tests/bad_plugins/zero1", "tests/checkpoint", "tests/core/base", "tests/core/config", "tests/core/engine",
+           "tests/core/mesh", "tests/core/parallel", "tests/core/plugin", "tests/core/schedule", "tests/cost", "tests/data",
+           "tests/decoder", "tests/drawing", "tests/dry", "tests/examples", "tests/flow", "tests/fuzz", "tests/gpu",
+           "tests/hosts", "tests/kills", "tests/levels", "tests/main", "tests/messages", "tests/nn", "tests/operators",
+           "tests/packaging", "tests/plugins", "tests/quantized", "tests/report", "tests/run", "tests/sharding",
+           "tests/simulated", "tests/train", "tests/trainer", "tests/transport", "trainer")
 DROPS_ITS_SUBJECT = r"(?:Of|With|As|Those|Which|What|Where|Both|It|The same)\b"
 COMMENT_LINE = re.compile(r"\s*//+!?<? ?(.*)$")
 COMMENT_BEHIND_CODE = re.compile(r"[;{},)] +// (.*)$")
@@ -46,7 +52,7 @@ def document_faults(root):
 
 
 def comments(lines):
-    """First lines of comments, and comments behind code."""
+    """Yields the first line of each comment block, and each trailing comment."""
     continues = False
     for number, line in enumerate(lines, 1):
         alone = COMMENT_LINE.match(line)

@@ -1,4 +1,4 @@
-"""The source files that the rules look at, and the way a rule reports."""
+"""Source files that the rules check, and the report of a rule."""
 import pathlib
 import sys
 

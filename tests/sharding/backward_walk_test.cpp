@@ -1,4 +1,4 @@
-// What a strategy is told of a backward, whole, split, with units that got no gradient.
+// Callbacks of a strategy during a backward: whole, split, and with units that get no gradient.
 #include "heddle/sharding/backward_walk.h"
 
 #include <ATen/ATen.h>
@@ -16,8 +16,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Three linear layers, one after the other, each with a weight and a bias of its own bucket; the stops write
-// down where they are.
+// Three linear layers in sequence. Each has one bucket with a weight and a bias. Callbacks are
+// recorded.
 class Walked : public BackwardWalk::Stops {
  public:
   Walked() {
@@ -49,7 +49,7 @@ class Walked : public BackwardWalk::Stops {
   void drained() override { seen.push_back("drained"); }
 
   std::vector<at::Tensor> weights, biases;
-  size_t cut_before = 3;  // this unit's input carries no gradient further
+  size_t cut_before = 3;  // index of the unit whose input is detached
   std::vector<std::string> seen;
   BackwardWalk walk{*this, 3};
 

@@ -1,5 +1,5 @@
-// Forwards that a host drives on the sharding engine: when units are gathered, freed and reduced. Numbers are
-// compared in tests/plugins/agreement/host_forward_test.cpp.
+// Order of gathers, frees and reductions when the host drives the forward. Values are compared in
+// tests/plugins/agreement/host_forward_test.cpp.
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A stage and the order in which its host runs the units: "c(ab)" runs the units a and b inside of c. Digits
-// are indices of units.
+// Runs a stage in the order of a script: "c(ab)" runs the units a and b inside of c. Digits are indices of
+// units.
 class Host {
  public:
   Host(Lines& lines, const std::string& list, Rendezvous& alone, Policy policy = {})
@@ -70,7 +70,7 @@ class Host {
   Stage stage_;
 };
 
-// The last of `steps` equal steps.
+// Returns the lines of the last of `steps` equal steps.
 Lines last_step(const std::string& list, const std::string& script, int steps, int forwards = 1) {
   return written([&](Lines& lines, Rendezvous& alone) {
     Host host(lines, list, alone);
@@ -99,7 +99,7 @@ std::string error_of(const std::function<void(Host&)>& body) {
   return out;
 }
 
-// Shards are filled in the order of the stage's list, whatever order the units run in.
+// Sorts the lines that fill shards, because shards are filled in the stage's order, not in execution order.
 Lines with_sorted_places(Lines lines) {
   const auto is_place = [](const std::string& line) { return line.rfind("place ", 0) == 0; };
   std::sort(std::find_if(lines.begin(), lines.end(), is_place), lines.end());
@@ -128,13 +128,13 @@ TEST(HostForward, PlacesAUnitThatDidNotRunBehindItsPredecessor) {
   });
   EXPECT_LT(at_line(lines, "gather a"), at_line(lines, "gather b"));
   EXPECT_EQ(at_line(lines, "run b"), static_cast<std::ptrdiff_t>(lines.size()));
-  EXPECT_LT(at_line(lines, "reduce b"), at_line(lines, "reduce a"));  // its gradient counts as zero
+  EXPECT_LT(at_line(lines, "reduce b"), at_line(lines, "reduce a"));  // the gradient of an unused unit is 0
 }
 
 TEST(HostForward, KeepsAUnitAroundOthersWholeToTheEndOfTheBackward) {
   for (const int steps : {1, 3}) {
     Lines lines = last_step("rab", "r(ab)", steps);
-    if (steps == 1)  // the ranks agree after the first forward, and all of them free everything
+    if (steps == 1)  // ranks agree on the order after the first forward and then free all units
       lines.erase(lines.begin(), lines.begin() + at_line(lines, "free r") + 1);
     EXPECT_EQ(std::count(lines.begin(), lines.end(), "gather r"), 1);
     EXPECT_LT(at_line(lines, "gather r"), at_line(lines, "gather b"));
@@ -142,7 +142,7 @@ TEST(HostForward, KeepsAUnitAroundOthersWholeToTheEndOfTheBackward) {
   }
 }
 
-// The unit inside has the parameter of the unit around it.
+// The inner unit shares a parameter with the unit around it.
 TEST(HostForward, KeepsParametersOfAnOpenUnit) {
   for (const bool gradients : {true, false}) {
     const at::AutoGradMode mode(gradients);
@@ -168,11 +168,11 @@ TEST(HostForward, ReducesNothingBeforeTheEndOfABackwardOfTwoForwards) {
   EXPECT_EQ(std::count(lines.begin(), lines.end(), "reduce a"), 1);
 }
 
-// Rule: a unit that the backward has passed is freed, and gathered again when the next forward's backward
-// reaches it, so that no unit is whole for the length of the backward.
+// A unit is freed once the backward has passed it, and gathered again for the backward of the next forward.
+// So no unit stays gathered during the whole backward.
 TEST(HostForward, GathersEachUnitAgainForEachForwardOfABackward) {
   const Lines lines = last_step("abc", "abc", 2, /*forwards=*/2);
-  for (const std::string unit : {"a", "b", "c"})  // two forwards and the backward of each
+  for (const std::string unit : {"a", "b", "c"})  // two forwards and two backwards
     EXPECT_EQ(std::count(lines.begin(), lines.end(), "gather " + unit), 4) << unit;
 }
 
@@ -185,7 +185,7 @@ TEST(HostForward, GathersAUnitForEachUse) {
 
 TEST(HostForward, RefusesABackwardAfterTheLastOne) {
   written([](Lines& lines, Rendezvous& alone) {
-    Stage stage(lines, "ab", {}, alone);  // also where forward() runs the units
+    Stage stage(lines, "ab", {}, alone);  // refused also if forward() runs the units
     stage.engine->expect_last_backward();
     const at::Tensor loss = stage.forward();
     torch::autograd::backward({loss}, {}, /*retain_graph=*/true);

@@ -1,4 +1,4 @@
-// Parameters of one stage that are summed over different ranks: their sums, and who used them.
+// Parameters of one stage that are reduced over different groups: sums and usage flags.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kElements = 4;
 
-// One parameter, whole on every rank, whose gradient is split over `groups`.
+// A replicated parameter whose gradient is reduced over `groups`.
 class WholeBucket final : public Bucket {
  public:
   WholeBucket(const ParameterSlot& slot, const Groups& groups) {
@@ -44,9 +44,9 @@ const Reduction kDense = {"dp", "dp_replicate", "dp_shard"};
 const Reduction kInner = {"dp_shard", "", "dp_shard"};
 const Reduction kAlone = {};
 
-using OfEach = std::array<double, 3>;  // the gradient of `dense`, `inner`, `alone`; -1: undefined
+using OfEach = std::array<double, 3>;  // gradients of `dense`, `inner`, `alone`; -1: undefined
 
-// A step of four ranks, two by two, in which only the ranks named have a backward.
+// Runs a step on a 2x2 mesh. Only ranks with used[rank] run backward.
 std::array<OfEach, 4> gradients_of_step(std::array<bool, 4> used, bool each_microbatch) {
   std::array<OfEach, 4> out{};
   ThreadWorld::run(4, [&](Rendezvous& rendezvous) {
@@ -82,7 +82,7 @@ std::array<OfEach, 4> gradients_of_step(std::array<bool, 4> used, bool each_micr
   return out;
 }
 
-// d(1 * 2 * 2 * 2)/d(each) is 4, and there are two microbatches.
+// The derivative of w * 2 * 2 * x is 4, and there are two microbatches.
 TEST(ShardingReductions, SumEachParameterOverItsOwnRanks) {
   using Ranks = std::array<OfEach, 4>;
   for (const bool each_microbatch : {false, true})

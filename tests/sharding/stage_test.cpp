@@ -1,4 +1,4 @@
-// What the sharding engine asks of its buckets, in order.
+// Order of the calls that the sharding engine makes on its buckets.
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 
@@ -32,7 +32,7 @@ TEST(ShardingEngine, GathersAheadWithinBothLimits) {
   EXPECT_EQ(ahead({0, kUnlimited}), 0);
   EXPECT_EQ(ahead({2, kUnlimited}), 2);
   EXPECT_EQ(ahead({9, 0}), 0);
-  EXPECT_EQ(ahead({9, 1}), 0);  // less than the two elements of a unit
+  EXPECT_EQ(ahead({9, 1}), 0);  // a unit has two elements
   EXPECT_EQ(ahead({9, 5}), 2);
 }
 
@@ -51,7 +51,7 @@ TEST(ShardingEngine, KeepsWhatIsAskedToStay) {
                                "wait for sum a", "place a"));
 }
 
-// The table of the first unit is used by the last one as well.
+// The last unit also uses the table of the first unit.
 TEST(ShardingEngine, GathersATiedParameterForEachUseAndFreesItAtTheEndOfTheBackward) {
   Policy policy;
   policy.forward.units = policy.backward.units = 0;
@@ -94,7 +94,7 @@ TEST(ShardingEngine, LetsNoMoreReductionsFlyThanThePolicySays) {
   EXPECT_EQ(most(policy), 3);
   policy.elements_in_flight = 4;
   EXPECT_EQ(most(policy), 2);
-  policy.elements_in_flight = 1;  // one is always let through
+  policy.elements_in_flight = 1;  // one reduction is always allowed
   EXPECT_EQ(most(policy), 1);
 }
 
@@ -123,7 +123,7 @@ TEST(ShardingEngine, FreesBehindAForwardWithoutGradientsAndLeavesFrozenBucketsAl
   EXPECT_THAT(step_of("aF", {}), ::testing::Not(::testing::Contains("reduce F")));
 }
 
-// A validation leaves whole what stays for a step.
+// Units that stay gathered after a validation are stale once parameters change.
 TEST(ShardingEngine, GathersAgainWhatWasWholeWhenParametersChange) {
   const Lines lines = written([](Lines& into, Rendezvous& rendezvous) {
     const at::NoGradGuard no_gradients;
@@ -182,7 +182,7 @@ TEST(ShardingEngine, RefusesWhatWouldComputeWithTheWrongParameters) {
     EXPECT_THROW(stage.engine->hold_whole(), std::runtime_error);
     EXPECT_EQ(lines.back(), "free a");
     stage.seen[1]->fails = false;
-    stage.step();  // and it works as before
+    stage.step();  // the stage works as before
   });
 }
 

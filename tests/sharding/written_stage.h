@@ -1,4 +1,4 @@
-// The sharding engine with buckets that write down what they are asked for.
+// The sharding engine with buckets that record the calls they receive.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -50,7 +50,7 @@ class WrittenGradients final : public Gradients {
   std::string name_;
 };
 
-// One parameter, whose name is a letter.
+// A bucket of one parameter, whose name is a letter.
 class WrittenBucket final : public Bucket {
  public:
   WrittenBucket(Lines& lines, const ParameterSlot& slot)
@@ -75,7 +75,7 @@ class WrittenBucket final : public Bucket {
   at::Tensor leaf_;
 };
 
-// x times its parameter; units of one letter are tied, and F is frozen.
+// Multiplies x by a parameter. Units with the same letter are tied, and F is frozen.
 inline std::unique_ptr<Unit> times(Lines& lines, const std::string& name, at::Tensor weight) {
   return tests::unit_of(name, std::move(weight),
                         [&lines, name](const at::Tensor& of, const Tensors& in, const Batch&) {
@@ -85,7 +85,7 @@ inline std::unique_ptr<Unit> times(Lines& lines, const std::string& name, at::Te
 }
 
 struct Stage {
-  // Units of the parameters named, one letter each.
+  // One unit per letter, named after its parameter.
   Stage(Lines& lines, const std::string& letters, const Policy& policy, Rendezvous& rendezvous,
         Reshard reshard = Reshard::after_forward) {
     const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp", 1}}, rendezvous, "test: world");

@@ -1,4 +1,4 @@
-// The simulated GPU itself: kernels in the order of their streams, races, memory, and what the host may do.
+// The simulated GPU: stream order, race detection, memory, and host synchronization.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
@@ -56,7 +56,7 @@ TEST(SimulatedMachine, NamesAReadThatNoEventOrders) {
       const at::Tensor y = x.mul(3);
       c10::Event multiplied = event_here();
       multiplied.block(c10::Stream(c10::Stream::DEFAULT, x.device()));
-      EXPECT_EQ(y.sum().item<float>() == 24, waits);  // else it read the poison
+      EXPECT_EQ(y.sum().item<float>() == 24, waits);  // otherwise the kernel read poisoned memory
     }
     if (waits)
       EXPECT_THAT(Machine::get().reports(), IsEmpty());
@@ -68,7 +68,7 @@ TEST(SimulatedMachine, NamesAReadThatNoEventOrders) {
 }
 
 TEST(SimulatedMachine, NamesAWriteThatIsNotBehindARead) {
-  Machine::get().begin(Policy::at_once);  // the bytes are right then, and the race is there
+  Machine::get().begin(Policy::at_once);  // at_once gives correct values, but the race exists
   const at::Tensor x = at::ones({4}, kOnGpu);
   c10::Event filled = event_here();
   at::Tensor y;
@@ -110,7 +110,7 @@ TEST(SimulatedMachine, FreesABlockBehindTheStreamsThatWereRecorded) {
     x.record_stream(side);
     x.reset();
     EXPECT_THAT(Machine::get().reports(), IsEmpty());
-    const at::Tensor again = at::zeros({4}, kOnGpu);  // the same block
+    const at::Tensor again = at::zeros({4}, kOnGpu);  // reuses the freed block
     const c10::StreamGuard other(side);
     EXPECT_EQ(y.sum().item<float>(), 12);
   }
@@ -127,7 +127,7 @@ TEST(SimulatedMachine, ReusesABlockAtOnceAndPoisoned) {
   EXPECT_THAT(Machine::get().reports(), IsEmpty());
 }
 
-// A copy to pinned memory is complete when its stream has run it. Until then the memory is poisoned.
+// A copy to pinned memory completes when its stream runs it. Until then the memory is poisoned.
 TEST(SimulatedMachine, PoisonsPinnedMemoryUntilItsCopyHasRun) {
   Machine::get().begin(Policy::late);
   const at::Tensor x = at::ones({4}, kOnGpu);
@@ -138,7 +138,7 @@ TEST(SimulatedMachine, PoisonsPinnedMemoryUntilItsCopyHasRun) {
   EXPECT_EQ(host.sum().item<float>(), 4);
 }
 
-// A collective that one of two ranks posted; the next run begins without it.
+// Only one of two ranks posted the collective. The next run starts without it.
 TEST(SimulatedMachine, ReleasesWhoWaitsForARankThatFailed) {
   Machine& machine = Machine::get();
   machine.begin(Policy::late);
@@ -157,8 +157,8 @@ TEST(SimulatedMachine, ReleasesWhoWaitsForARankThatFailed) {
   EXPECT_EQ(at::ones({4}, kOnGpu).sum().item<float>(), 4);
 }
 
-// Device 1 needs the second collective before the first, and device 0 has work that waits for the first
-// between them. Streams 1 and 9 share one of 8 queues.
+// Device 1 needs the second collective before the first. Device 0 has work between them that waits for the
+// first. Streams 1 and 9 share one of 8 queues.
 std::string wait_across_queues(int queues) {
   Machine& machine = Machine::get();
   machine.begin(Policy::late);

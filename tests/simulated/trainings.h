@@ -1,4 +1,4 @@
-// Small trainings, on the CPU or on simulated GPUs.
+// Small trainings on the CPU or on simulated GPUs.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ inline Training small(int layers = 2) {
 
 using OnGpus = Training (*)(Training);
 
-// The same numbers as the CPU's, without a race, in every order of the work. device: how the ranks have GPUs.
+// Checks that every execution order gives `want` without a race. device: puts the run on GPUs.
 inline void expect_equal_on_gpus(const Training& run, const Outcome& want, OnGpus device = on_gpus) {
   using simulated::Machine;
   using simulated::Policy;
@@ -49,7 +49,7 @@ inline void expect_equal_on_gpus(const Training& run, OnGpus device = on_gpus) {
   expect_equal_on_gpus(run, train(run), device);
 }
 
-// The same of the run on each of the lines, with their alternatives.
+// Checks the run on every alternative of every line.
 inline void expect_equal_on_gpus(const Training& run, const std::vector<std::string>& lines,
                                  OnGpus device = on_gpus) {
   for (const std::string& line : lines)

@@ -1,4 +1,4 @@
-"""Runs the commands at the beginning of docs/fine-tuning.md as they stand there, and asks the model for an answer.
+"""Runs the commands at the beginning of docs/fine-tuning.md unchanged, and checks the model's answer.
 
     check_chat.py HEDDLE
 """
@@ -45,7 +45,7 @@ def check(place):
     assert "<user>In the beginning</s>[[<assistant>God created</s>]]" in shown, shown
     assert "step" in trained
     ask = "heddle generate run --chat --prompt 'Let there be' --temperature 0 --max-new-tokens 5"
-    # The answer alone, of the ids that the template and the tokenizer give.
+    # The answer must be the decoded ids after the ids of template and prompt.
     answer = run(ask, place, environment)
     fresh = Tokenizer.from_file(str(place / "model" / "tokenizer.json"))
     fresh.no_truncation()
@@ -58,7 +58,7 @@ def check(place):
 
 
 def from_config(place, environment, word):
-    """A chat run with random weights has the tokenizer, and the directory of a tokenizer says where answers end."""
+    """Checks that a chat run with random weights exports the tokenizer, whose directory defines the end of answers."""
     (place / "fresh").mkdir()
     config = json.loads((place / "model" / "config.json").read_text())
     end = Tokenizer.from_file(str(place / "model" / "tokenizer.json")).token_to_id(word)
@@ -76,7 +76,7 @@ def from_config(place, environment, word):
     assert json.loads((exported / "config.json").read_text())["eos_token_id"] == end
     ask = "heddle generate {} --chat --prompt 'Let there be' --temperature 0 --max-new-tokens 40"
     assert run(ask.format("fresh_run"), place, environment) == run(ask.format(exported), place, environment) == "light\n"
-    # Without an end in the model's own files the named tokenizer's counts.
+    # If the model's files name no end token, the end token of --tokenizer counts.
     bare = place / "bare"
     bare.mkdir()
     for file in exported.iterdir():

@@ -1,9 +1,9 @@
-"""Runs the first four of the five commands of docs/getting-started.md, as they stand there.
+"""Runs the first four of the five commands of docs/getting-started.md unchanged.
 
     check_commands.py HEDDLE
 
-The model is made on the spot, of random weights with a byte-level tokenizer; tests/golden/check_text.py compares with
-transformers, which this test does without.
+The script makes a model with random weights and a byte-level tokenizer. tests/golden/check_text.py also runs the fifth
+command and compares with transformers.
 """
 
 import json
@@ -30,7 +30,7 @@ def blocks(language):
 
 
 def write_model(folder, vocabulary):
-    """config.json and model.safetensors of a small Llama."""
+    """Writes config.json and model.safetensors of a small Llama."""
     config = {**SIZES, "architectures": ["LlamaForCausalLM"], "vocab_size": vocabulary, "torch_dtype": "float32"}
     (folder / "config.json").write_text(json.dumps(config))
     width, inner, kv = SIZES["hidden_size"], SIZES["intermediate_size"], 12
@@ -77,7 +77,7 @@ def check(place):
     exported = place / "run" / "LATEST" / "model" / "consolidated"
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (exported / name).read_bytes() == (place / "model" / name).read_bytes(), name
-    # The text that was printed is that of the ids that come without a tokenizer.
+    # The printed text must equal the decoded ids of a run without a tokenizer.
     fresh = Tokenizer.from_file(str(exported / "tokenizer.json"))
     fresh.no_truncation()
     prompt = ",".join(map(str, fresh.encode("In the beginning").ids))
@@ -87,13 +87,13 @@ def check(place):
               place, environment)
     want = fresh.decode([int(number) for number in ids.split(",")], skip_special_tokens=True)
     assert generated == want + "\n", f"{generated!r} is not {want!r}"
-    # The first place that holds a model of the run gives the same text.
+    # The exported directory must give the same text as the run.
     again = run(commands[3].replace(" run ", f" {exported} "), place, environment)
     assert again == generated
 
 
 def main():
-    # The example says the same as the document.
+    # The example must equal the recipe of the document.
     import_free = "".join(line.split("  #")[0].rstrip() + "\n" for line in (ROOT / "examples/finetune.yaml").read_text().splitlines()
                           if not line.startswith("#"))
     flat = lambda text: sorted(re.findall(r"\w+: [\w.e-]+", text))

@@ -1,5 +1,5 @@
-"""Checks that every key of the metrics and every file of a run is in docs/reference, that the commands of all guides use
-options that exist, and that `heddle check` accepts their recipes.
+"""Checks that docs/reference lists every key of the metrics and every file of a run, that the commands of all guides use
+existing options, and that `heddle check` accepts the recipes of the guides.
 
     check_reference.py HEDDLE
 """
@@ -37,7 +37,7 @@ BASE = {
 
 
 def cells(page, heading=None):
-    """The names in the first column of the tables of a page, or of one section of it."""
+    """Returns the names in the first column of the tables of a page, or of one section."""
     text = (ROOT / "docs" / "reference" / page).read_text()
     if heading:
         text = text.split(f"## {heading}\n")[1].split("\n## ")[0]
@@ -45,7 +45,7 @@ def cells(page, heading=None):
 
 
 def pattern(name):
-    """A name of the page as a regular expression: N is a number, NAME any path."""
+    """Converts a name of the page to a regular expression: N is a number, NAME any path."""
     parts = re.split(r"(NAME|\bN\b|_N(?=[_.]))", name)
     return "".join({"NAME": ".+", "N": r"\d+", "_N": r"_\d+"}.get(part, re.escape(part)) for part in parts)
 
@@ -69,7 +69,7 @@ def check_keys(run):
 
 
 def options_of_commands():
-    """{command: its options}, of commands.md."""
+    """Returns {command: options} from commands.md."""
     page = (ROOT / "docs" / "reference" / "commands.md").read_text()
     parts = re.split(r"^## heddle ", page, flags=re.M)[1:]
     return {part.split("\n")[0]: set(re.findall(r"^\| `.*?(--[\w-]+).*?` \|", part, re.M) + re.findall(r", (--[\w-]+)", part))
@@ -77,7 +77,7 @@ def options_of_commands():
 
 
 def commands_in(page):
-    """(number of the line, command with its arguments) in code blocks of a page, without comments."""
+    """Yields (line, command with its arguments) from the code blocks of a page, without comments."""
     blocks = re.split(r"^```", re.sub(r" \\\n *", " ", page), flags=re.M)
     for block in blocks[1::2]:
         for line in block.split("\n")[1:]:
@@ -101,7 +101,7 @@ def check_commands():
 
 
 def check_recipes(heddle, place):
-    """Recipes of the guides, with the sections that they lack from BASE, on 1, 2, 4 or 8 ranks; not those of plugins to write."""
+    """Checks the recipes of the guides, completed from BASE, on 1, 2, 4 or 8 ranks. Skips recipes of plugins to write."""
     names = []
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "reference").glob("*.md")]:
         for number, text in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text(), re.S), 1):

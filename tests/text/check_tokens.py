@@ -1,4 +1,4 @@
-"""Checks that `heddle data --tokenizer` gives the ids of the library itself, and `heddle generate` its texts.
+"""Checks that `heddle data --tokenizer` gives the ids of the library `tokenizers`, and `heddle generate` its texts.
 
     check_tokens.py HEDDLE
 """
@@ -30,7 +30,7 @@ def tokens_of(file):
 
 
 def wanted(tokenizer, end, documents):
-    """What the library says of each document, with the end token after it."""
+    """Returns the library's ids of each document, followed by the end token."""
     ids = []
     for document in documents:
         found = tokenizer.encode(document).ids
@@ -51,7 +51,7 @@ def check_ids(folder, name, tokenizer, end_token, text):
     end, out = tokenizer.token_to_id(end_token), folder / "out.bin"
     make_tokenizers.save(tokenizer, end_token, folder)
     run = ["--tokenizer", folder, "--out", out, "--force"]
-    # newline="" everywhere: not a byte of the text changes.
+    # newline="" everywhere, so that no byte of the text changes.
     (folder / "whole.txt").write_text(text, encoding="utf-8", newline="")
     (folder / "short.txt").write_text("In the beginning", encoding="utf-8", newline="")
     heddle("data", folder / "whole.txt", folder / "short.txt", *run)
@@ -71,7 +71,7 @@ def check_ids(folder, name, tokenizer, end_token, text):
     (folder / "rows.jsonl").write_text("\n \n".join(json.dumps({"text": line}) for line in lines[:100]))
     heddle("data", folder / "rows.jsonl", *run)
     same(f"{name}, *.jsonl", out, tokenizer, end, lines[:100])
-    # Nothing to join pieces at: one letter, spaces, a character of four bytes.
+    # Texts without a place to split: one letter, spaces, a four-byte character.
     for odd in ("a" * 300000, "b" + " " * 300000, "\U0001f600" * 140000):
         (folder / "odd.txt").write_text(odd, encoding="utf-8")
         heddle("data", folder / "odd.txt", *run)
@@ -79,7 +79,7 @@ def check_ids(folder, name, tokenizer, end_token, text):
 
 
 def wide():
-    """More tokens than 16 bits count."""
+    """Returns a tokenizer with more tokens than 16 bits can represent, and a text."""
     vocabulary = {word: number for number, word in enumerate(["<unk>", "</s>", *(f"w{n}" for n in range(70000))])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

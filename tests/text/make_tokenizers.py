@@ -1,4 +1,4 @@
-"""Makes four small tokenizers of the kinds that published models have, and a mixed text, with `tokenizers` itself."""
+"""Makes four small tokenizers of the kinds that published models use, and a mixed text, with the library `tokenizers`."""
 
 import json
 import random
@@ -7,16 +7,16 @@ import unicodedata
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-# Ranges of characters with names: Latin, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai, kana, Han, Hangul, signs.
+# Character ranges with names: Latin, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai, kana, Han, Hangul, symbols.
 SCRIPTS = [(0xC0, 0x17F), (0x391, 0x3C9), (0x410, 0x44F), (0x5D0, 0x5EA), (0x620, 0x64A), (0x904, 0x94D), (0xE01, 0xE3A),
            (0x3042, 0x30F6), (0x4E00, 0x4F00), (0xAC00, 0xAD00), (0x2190, 0x21FF), (0x1F600, 0x1F64F)]
-# Whitespace of all kinds, combining marks, ligatures, full width, joined emoji, code, and what looks like special tokens.
+# All kinds of whitespace, combining marks, ligatures, full width, joined emoji, code, text that looks like special tokens.
 ODD = ["  ", "\t\t", "\n\n", " \n ", "\r\n", "\u00a0", "\u2003", "\u3000", "e\u0301", "a\u030a\u0323", "\ufb01", "\uff21\uff22",
        "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\u200b", "x = {'k': [1, 2]};", "it's they'LL", "3.14159e-10", "</s", "<s>", "[SEP]", "</s>"]
 
 
 def mixed_text(characters):
-    """The same on every machine: the Bible's first book, and words of many scripts."""
+    """Returns a deterministic text: the first book of the Bible, and words of many scripts."""
     verses = subprocess.run(["bible", "-f", "gen1:1-gen20:18"], capture_output=True, text=True, check=True).stdout
     draw = random.Random(11)
     parts, size = [verses], len(verses)
@@ -35,7 +35,7 @@ def mixed_text(characters):
 
 
 def byte_level_bpe(lines):
-    """As Llama 3 and Qwen: bytes, a pattern that splits, a first token."""
+    """Like Llama 3 and Qwen: bytes, a split pattern, a BOS token."""
     tokenizer = Tokenizer(models.BPE())
     pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -50,7 +50,7 @@ def byte_level_bpe(lines):
 
 
 def sentencepiece_bpe(lines):
-    """As Llama 2: no splitting, spaces as a character, bytes for what the vocabulary lacks."""
+    """Like Llama 2: no pre-tokenization, spaces as a character, byte fallback."""
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     trained.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=1200, limit_alphabet=200, show_progress=False))
@@ -68,7 +68,7 @@ def sentencepiece_bpe(lines):
 
 
 def unigram(lines):
-    """As T5: probabilities of pieces, normalized text, the end token from the post-processor."""
+    """Like T5: piece probabilities, normalized text, an end token from the post-processor."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -81,7 +81,7 @@ def unigram(lines):
 
 
 def wordpiece(lines):
-    """As BERT: lower case, no accents, a token on either side."""
+    """Like BERT: lower case, no accents, a special token on either side."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -97,7 +97,7 @@ KINDS = {"byte_level_bpe": byte_level_bpe, "sentencepiece_bpe": sentencepiece_bp
 
 
 def save(tokenizer, end, folder):
-    """A tokenizer's part of a model directory, with a truncation that a file may carry and that must not act."""
+    """Saves the tokenizer files of a model directory, with a truncation setting that heddle must ignore."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.enable_truncation(16)
     tokenizer.save(str(folder / "tokenizer.json"))

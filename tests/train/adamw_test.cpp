@@ -1,4 +1,4 @@
-// The optimizer against its formula in fp64: groups, master weights, parameters that took no part.
+// AdamW compared with its formula in float64: groups, master weights, parameters without gradients.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -22,7 +22,7 @@ using tests::all;
 using tests::Alone;
 using tests::parameter;
 
-struct Formula {  // AdamW in fp64, written from the paper
+struct Formula {  // AdamW in float64, written from the paper
   at::Tensor weight, average, square;
   int64_t steps = 0;
   explicit Formula(const at::Tensor& start)
@@ -63,7 +63,7 @@ TEST(AdamW, FollowsItsFormulaWithGroupsAndADivisor) {
   }
 }
 
-// In fp32 heddle's kernel, in fp64 ATen's.
+// float32 uses heddle's kernel, float64 uses ATen's.
 TEST(AdamW, AddsTheDecayToTheGradientWithoutDecoupling) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     const at::Tensor start = at::randn({70}, dtype);
@@ -102,7 +102,7 @@ TEST(AdamW, EqualsAdamBitForBitWithoutDecay) {
   }
 }
 
-// What a device does: the host has not seen the norm, and the kernel reads `skip`.
+// On a device, the kernel reads `skip`, and the host does not see the norm.
 TEST(AdamW, ChangesNothingWhereSkipIsOne) {
   const StepConfig config;
   const auto after = [&](const std::vector<float>& skips, bool second_has_gradients) {
@@ -128,11 +128,11 @@ TEST(AdamW, ChangesNothingWhereSkipIsOne) {
   }
 }
 
-// The CPU's kernel, with sizes that are not whole registers.
+// Tests the CPU kernel with sizes that are not multiples of the vector width.
 TEST(AdamW, FollowsItsFormulaForAnySizeAndThreadsAndLeavesTheGradient) {
   const int before = at::get_num_threads();
   StepConfig config;
-  config.optimizer.beta2 = 0.9999;  // 1 - beta2 of the float is off by 2e-4 of itself
+  config.optimizer.beta2 = 0.9999;  // in float32, 1 - beta2 has a relative error of 2e-4
   for (const int64_t count : {1, 17, 70001}) {
     const at::Tensor start = at::randn({count}), gradient = at::randn({count}), kept = gradient.clone();
     std::vector<at::Tensor> ends;
@@ -188,7 +188,7 @@ TEST(AdamW, LeavesAParameterWithoutAGradientAlone) {
 }
 
 TEST(AdamW, KeepsMasterWeightsWhereTheyAreAskedFor) {
-  // An update of 1e-5 is below bf16's resolution at 1: without a master copy it is lost every time.
+  // An update of 1e-5 is below bfloat16's resolution at 1, so every update is lost without master weights.
   const auto train = [](bool master) {
     std::vector<Shard> shards = {parameter("w", at::full({2}, 1.0, at::kBFloat16))};
     StepConfig config;

@@ -1,4 +1,4 @@
-// Parameters of one rank, and what updates them.
+// Parameters and optimizer of a single rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>

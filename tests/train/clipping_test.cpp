@@ -1,4 +1,4 @@
-// Gradient norms and what gradients are divided by: large numbers, shards of every kind, other norms.
+// Gradient norms and clipping divisors: large values, all kinds of shards, other norms.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
@@ -38,7 +38,7 @@ double norm_of(std::vector<Shard> shards, const DeviceMesh& mesh, double p = 2.0
   return train::GradientNorm(all, mesh, p).measure().item<double>();
 }
 
-// On each of `ranks` ranks of the axis dp_shard (and, with stages, of pp).
+// Runs `body` on each rank of a mesh with these axes.
 void on(std::vector<Axis> axes, const std::function<void(const DeviceMesh&)>& body) {
   int ranks = 1;
   for (const Axis& axis : axes) ranks *= axis.size;
@@ -46,7 +46,7 @@ void on(std::vector<Axis> axes, const std::function<void(const DeviceMesh&)>& bo
                    [&](Rendezvous& rendezvous) { body(mesh::build(axes, rendezvous, "test: clipping")); });
 }
 
-// A rank that computes a loss of its own which is not finite is heard on every rank, and the norm stays.
+// A non-finite auxiliary loss on one rank is reported on every rank, and the norm is unchanged.
 TEST(Clipping, DoubtsOfOneRankReachAllWithTheNorm) {
   for (const double p : {2.0, 3.0, kInf})
     for (const bool doubtful : {false, true})
@@ -92,7 +92,7 @@ TEST(Clipping, DoesNotOverflowInAnyDtype) {
     }
   }
   EXPECT_NEAR(norm_alone(at::tensor({3e200, 4e200}, at::kDouble)) / 5e200, 1.0,
-              1e-12);  // squares do not fit fp64
+              1e-12);  // squares overflow float64
 }
 
 TEST(Clipping, EqualsTheOtherRankWithAnEmptyShard) {
@@ -111,7 +111,7 @@ TEST(Clipping, KeepsZeroInfAndNan) {
     EXPECT_EQ(norm_alone(at::zeros({3}), p), 0.0) << p;
     EXPECT_EQ(norm_alone(at::tensor({1.0f, -INFINITY}), p), kInf) << p;
     EXPECT_TRUE(std::isnan(norm_alone(at::tensor({1.0f, NAN, INFINITY}), p))) << p;
-    on({{"dp_shard", 3}}, [p](const DeviceMesh& mesh) {  // found on one rank, known by all
+    on({{"dp_shard", 3}}, [p](const DeviceMesh& mesh) {  // NaN on one rank only
       const float bad = mesh.rank("dp_shard") == 1 ? NAN : 2.0f;
       EXPECT_TRUE(std::isnan(norm_of({shard_of(at::full({2}, bad), {"dp_shard"})}, mesh, p))) << p;
     });
@@ -132,7 +132,7 @@ TEST(Clipping, IsZeroWithoutGradients) {
 TEST(Clipping, CountsWhatRanksHoldTogetherOnceInEveryNorm) {
   const at::Tensor split = at::tensor({1.0f, -2.0f, 3.0f, 0.5f}), same = at::tensor({-4.0f, 0.25f});
   for (const double p : {1.0, 1.5, 2.0, kInf}) {
-    // Two stages with the same gradients each.
+    // The two stages hold the same gradients.
     const double want =
         at::linalg_vector_norm(at::cat({split, same, split, same}).to(at::kDouble), p).item<double>();
     on({{"pp", 2}, {"dp_shard", 2}, {"tp", 2}}, [&](const DeviceMesh& mesh) {

@@ -1,4 +1,4 @@
-// Batches cut into microbatches: every tensor, and the documents of each row.
+// Split of a batch into microbatches: every tensor, and the documents of each row.
 #include "lib/train/cut.h"
 
 #include <ATen/ops/arange.h>
@@ -53,7 +53,7 @@ TEST(Cut, CutsEveryTensorAndCountsDocumentsFromTheFirstRow) {
   check_documents(first);
   check_documents(second);
   Batch whole = batch;
-  whole.extra = at::ones({3});  // no row for each sample
+  whole.extra = at::ones({3});  // lacks a row per sample
   EXPECT_TRUE(train::microbatch_of(whole, cut, 1).extra.is_same(whole.extra));
   EXPECT_EQ(documents_of(train::microbatch_of(batch, train::cut_of(batch, rows_each(4)), 0)).size(), 8u);
 }

@@ -1,4 +1,4 @@
-// The two ways of summing squares, for the CPU and for devices, agree.
+// The sums of squares on the CPU and on devices agree.
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(SumOfSquares, DoesNotOverflowForFloats) {
   EXPECT_NEAR(train::sum_of_squares(large[0]), 8e60, 1e54);
 }
 
-// Clipped gradients are squared in fp32 by AdamW, and divided by a number in fp32.
+// AdamW squares clipped gradients in float32, and divides by a float32 divisor.
 TEST(LargestNorm, IsThatWhoseSquareAndDivisorAreFinite) {
   const double most = std::numeric_limits<float>::max();
   EXPECT_EQ(train::largest_norm(std::nullopt), std::sqrt(most));

@@ -1,4 +1,4 @@
-// A rank's row of a schedule with its peers, tags and last actions filled in.
+// A rank's row of a schedule, completed with peers, tags and last actions.
 #include "lib/train/program.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using train::make_program;
 using train::Program;
 using train::Turn;
 
-// Stages in a loop; forwards in the order of the model, backwards in the reverse order, whole or split.
+// Looped stages: forwards in model order, then backwards in reverse order, whole or split.
 class Waves : public IPipelineSchedule {
  public:
   explicit Waves(bool splits) : splits_(splits) {}
@@ -107,13 +107,13 @@ TEST(Program, TurnsNameThisRanksStageByItsPlace) {
       EXPECT_EQ(turn.action.stage, rank + 3 * turn.local);
 }
 
-// The two sides of a transfer, by tag: both ranks compute it alone.
+// Sender and receiver compute the tag of a transfer independently.
 TEST(Program, GivesEachTransferATagOfItsOwn) {
   for (const bool splits : {false, true})
     for (const auto& [ranks, stages, microbatches] :
          {std::tuple(2, 2, 1), std::tuple(2, 6, 3), std::tuple(3, 6, 4), std::tuple(5, 5, 7)}) {
       const Pipeline pipeline = pipeline_of(ranks, stages, std::make_shared<Waves>(splits));
-      std::map<std::tuple<int, int, int>, Action> sent;  // from, to, tag
+      std::map<std::tuple<int, int, int>, Action> sent;  // key: from, to, tag
       std::vector<std::pair<std::tuple<int, int, int>, Action>> received;
       for (int rank = 0; rank < ranks; ++rank)
         for (const Turn& turn : program_of(pipeline, rank, ranks, microbatches).turns) {
@@ -130,19 +130,19 @@ TEST(Program, GivesEachTransferATagOfItsOwn) {
         ASSERT_EQ(sent.count(key), 1u);
         EXPECT_EQ(schedule::counterpart(sent.at(key)), action);
       }
-      // A header goes with the number of its edge, from 0 to stages - 1.
+      // Headers use the tags 0 to stages - 1.
       for (const auto& [key, action] : sent) EXPECT_GE(std::get<2>(key), stages);
     }
 }
 
-// What ranks do before they ask whether the last update holds fits together on all of them.
+// Transfers before the post-validation check match on all ranks.
 TEST(Program, EndsItsOpeningBeforeTheFirstBackward) {
   for (const auto& [ranks, stages, microbatches] :
        {std::tuple(2, 2, 1), std::tuple(2, 6, 3), std::tuple(3, 6, 4), std::tuple(5, 5, 7)}) {
     Pipeline pipeline = pipeline_of(ranks, stages, std::make_shared<Waves>(true));
-    EXPECT_EQ(program_of(pipeline, 0, ranks, microbatches).opening.turns, 0u);  // not asked for
+    EXPECT_EQ(program_of(pipeline, 0, ranks, microbatches).opening.turns, 0u);  // post_validation is off
     pipeline.config.post_validation = true;
-    std::set<std::pair<int, int>> sent, received;  // stage and microbatch of a receive
+    std::set<std::pair<int, int>> sent, received;  // (stage, microbatch) of the receive
     for (int rank = 0; rank < ranks; ++rank) {
       const Program program = program_of(pipeline, rank, ranks, microbatches);
       int forwards = 0;
@@ -155,7 +155,7 @@ TEST(Program, EndsItsOpeningBeforeTheFirstBackward) {
       }
       for (const Turn& turn : program.opening.left)
         EXPECT_TRUE(received.emplace(turn.action.stage, turn.action.microbatch).second);
-      EXPECT_EQ(forwards, stages / ranks * microbatches);  // these schedules do all of them first
+      EXPECT_EQ(forwards, stages / ranks * microbatches);  // these schedules run all forwards first
     }
     EXPECT_EQ(sent, received);
   }

@@ -1,4 +1,4 @@
-// The schedule's actions on stages that write down what they are asked for.
+// Runs schedule actions on stages that record their calls.
 #include "lib/train/runner.h"
 
 #include <ATen/TensorOperators.h>
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using tests::thrown_by;
 using train::Runner;
 
-// Multiplies what comes, or the tokens, with one number; the last stage sums.
+// Multiplies its input, or the tokens, by one parameter. The last stage sums the result.
 class Factor : public ParallelStage {
  public:
   Factor(std::vector<std::string>& events, double value, bool last)
@@ -55,7 +55,7 @@ Batch rows(int64_t first, int64_t count) {
   return batch;
 }
 
-// Rank r holds stage r, which multiplies with r + 2.
+// Rank r holds stage r, whose factor is r + 2.
 struct Ranked {
   Ranked(Rendezvous& rendezvous, int64_t rows_each, GradientScale gradients = GradientScale::none)
       : mesh(mesh::build(std::vector<Axis>{{"pp", rendezvous.world_size()}, {"tp", 1}}, rendezvous, "")) {
@@ -111,7 +111,7 @@ TEST(Runner, EvaluatesTheSameLossWithoutGradients) {
   });
 }
 
-// What stays whole or unreduced between two passes of a step would be gathered or reduced twice.
+// Stages stay gathered and unreduced between calls of one step. Otherwise each call would gather and reduce.
 TEST(Runner, StagesAreFreedAndReducedInTheLastCallOnly) {
   const std::vector<Batch> batches = {rows(0, 2), rows(6, 2)};
   ThreadWorld::run(1, [&](Rendezvous& rendezvous) {

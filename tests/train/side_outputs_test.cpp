@@ -1,4 +1,4 @@
-// Side outputs of modules: exact values, the gradient of the sum, buffers after the update, and misuse.
+// Side outputs of modules: exact values, gradients, buffer updates after the step, and misuse.
 #include "heddle/model/side_outputs.h"
 
 #include <ATen/TensorOperators.h>
@@ -30,7 +30,7 @@ constexpr int64_t kWords = 7;
 
 enum class Way { none, side, in_the_loss };
 
-// Logits are a row of one table; the auxiliary loss is the sum of the logits' squares.
+// Logits are rows of one table. The auxiliary loss is the sum of squared logits.
 class Table : public Module, public AfterUpdate {
  public:
   explicit Table(Way way) : way_(way) {
@@ -182,7 +182,7 @@ TEST(SideOutput, MisuseIsRefusedByName) {
       "with heddle::Step, or set Batch::side_outputs in a loop of your own");
 }
 
-// Adds this rank's number, or the same one on all.
+// Adds per-rank values or equal values to its metrics.
 class Counter : public Module {
  public:
   explicit Counter(std::vector<std::string> axes)
@@ -211,7 +211,7 @@ class Counter : public Module {
   Metric sum_, mean_, most_;
 };
 
-// What two ranks along `dp_shard` say of these numbers: "" or the error.
+// Returns the error of two ranks along `dp_shard` with the values of `set`, or "".
 std::string said_of_counter(const std::vector<std::string>& axes,
                             const std::function<void(Counter&, int)>& set) {
   std::string out;

@@ -1,4 +1,4 @@
-// One step on one rank: the split into microbatches does not count, labels do; faults of a model are named.
+// One step on one rank: independence of the microbatch split, label counts, and errors of faulty models.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr int64_t kVocabulary = 7;
 
-// A bigram model: the next token's logits are a row of one table.
+// A bigram model: the next token's logits are a table row.
 at::Tensor bigram(const at::Tensor& table, const Tensors&, const Batch& batch) {
   const at::Tensor logits = at::embedding(table, batch.tokens).flatten(0, 1);
   if (!batch.labels.defined()) return logits;
@@ -38,18 +38,18 @@ at::Tensor bigram(const at::Tensor& table, const Tensors&, const Batch& batch) {
 
 using Model = at::Tensor (*)(const at::Tensor& table, const Tensors&, const Batch&);
 
-at::Tensor silent(const at::Tensor& table, const Tensors& inputs, const Batch& batch) {  // forgets its loss
+at::Tensor silent(const at::Tensor& table, const Tensors& inputs, const Batch& batch) {  // returns no loss
   Batch unlabelled = batch;
   unlabelled.labels = at::Tensor();
   return bigram(table, inputs, unlabelled);
 }
 
-// Its loss is inf, its gradients are those of bigram.
+// The loss is inf, and the gradients are those of bigram.
 at::Tensor infinite(const at::Tensor& table, const Tensors& inputs, const Batch& batch) {
   return bigram(table, inputs, batch) + INFINITY;
 }
 
-// Finite gradients, whose squares are not.
+// The gradients are finite, but their squares overflow.
 at::Tensor steep(const at::Tensor& table, const Tensors& inputs, const Batch& batch) {
   return bigram(table, inputs, batch) * 1e36;
 }
@@ -109,7 +109,7 @@ std::vector<double> losses_and_norms(const std::vector<Batch>& microbatches) {
 
 TEST(Step, MicrobatchesOfUnequalLabelCountsEqualOneBatch) {
   Batch whole = batch_of(6);
-  whole.labels.narrow(0, 0, 2).fill_(Batch::kIgnore);  // the first microbatch has one label only
+  whole.labels.narrow(0, 0, 2).fill_(Batch::kIgnore);  // the first microbatch has only one label
   whole.labels[0][3].fill_(2);
   const std::vector<double> at_once = losses_and_norms({whole});
   const std::vector<double> in_parts = losses_and_norms(in_microbatches(whole, {2, 1, 3}));
@@ -121,7 +121,7 @@ TEST(Step, CountsTheLabelsAndReportsTheMeanLoss) {
   on_one_rank({}, [](Step& step, Stages& stages) {
     Batch batch = batch_of(2);
     batch.labels[0].fill_(Batch::kIgnore);
-    stages[0]->owned()[0].tensor.detach().zero_();  // every token is equally likely
+    stages[0]->owned()[0].tensor.detach().zero_();  // uniform distribution over tokens
     const StepReport report = step.evaluate(std::vector<Batch>{batch});
     EXPECT_EQ(report.label_tokens, 5);
     EXPECT_NEAR(report.loss.item<double>(), std::log(7.0), 1e-6);
@@ -145,7 +145,7 @@ TEST(Step, SumsLossesAndSkipsTheNormInABenchmark) {
   const at::Tensor of_mean = after_one_step({}, mean), of_sum = after_one_step(benchmark, sum);
   EXPECT_EQ(sum.label_tokens, 30);
   EXPECT_TRUE(at::allclose(of_sum, of_mean * 30, 1e-5, 1e-7));
-  EXPECT_NEAR(sum.loss.item<double>(), mean.loss.item<double>(), 1e-7);  // what is reported is the mean
+  EXPECT_NEAR(sum.loss.item<double>(), mean.loss.item<double>(), 1e-7);  // the reported loss is the mean
   EXPECT_FALSE(sum.grad_norm.defined());
   EXPECT_FALSE(sum.skipped());
   on_one_rank(infinite, benchmark, [](Step& step, Stages& stages) {

@@ -1,4 +1,4 @@
-// What surrounds every optimizer: master copies, groups, skips, and taking an update back.
+// The updater around an optimizer: master weights, groups, skipped updates, undo.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -11,7 +11,7 @@
 namespace heddle::tests {
 namespace {
 
-// Of bf16 shards with and without master copies.
+// bfloat16 shards with and without master weights.
 TEST(Updater, TakesAnUpdateBackBitForBitAndMakesItAgain) {
   for (const bool master : {false, true}) {
     std::vector<Shard> shards = {parameter("w", at::randn({9}, at::kBFloat16)),
@@ -45,7 +45,7 @@ TEST(Updater, TakesAnUpdateBackBitForBitAndMakesItAgain) {
   }
 }
 
-// An optimizer that changes a weight by its gradient, divided before.
+// Plain SGD. The updater must have applied the divisor and the skip flag already.
 struct PlainDescent : IOptimizer {
   std::vector<TrainedShard> shards;
   void start(std::span<const TrainedShard> given, const DeviceMesh&) override {
@@ -79,7 +79,7 @@ TEST(Updater, DividesAndSkipsForAnOptimizerThatDoesNotAndKeepsItsMasterCopies) {
   const std::vector<OptimizerState> states = updater.state();
   ASSERT_EQ(states.size(), 1u);
   EXPECT_EQ(states[0].at("master")[0].item<float>(), 1 - 3.0f / 512);
-  EXPECT_EQ(shards[0].tensor.to(at::kFloat)[0].item<float>(), 0.9921875f);  // rounded to bf16
+  EXPECT_EQ(shards[0].tensor.to(at::kFloat)[0].item<float>(), 0.9921875f);  // rounded to bfloat16
 }
 
 TEST(Updater, RefusesGroupsAndMasterCopiesThatAHostsOptimizerDoesNotTake) {

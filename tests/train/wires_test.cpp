@@ -1,4 +1,4 @@
-// Transfers between stages: what arrives, what goes ahead of it, and what a dry world tells instead.
+// Transfers between stages: tensors, headers, and shapes in a dry world.
 #include "lib/train/wires.h"
 
 #include <ATen/TensorOperators.h>
@@ -27,7 +27,7 @@ using train::Wires;
 
 constexpr int kTag = 100;
 
-// What was sent and is not received yet, by tag.
+// Tensors sent but not yet received, by tag.
 using Pipe = std::map<int, std::deque<at::Tensor>>;
 
 class Waited : public Work {
@@ -39,7 +39,7 @@ class Waited : public Work {
   int& count_;
 };
 
-// Both ends live in one thread: a receive finds what was sent before.
+// The two ends run in one thread, so a receive finds the tensor sent before.
 class End : public mesh::CheckedCommunicator {
  public:
   End(int rank, Pipe& pipe) : CheckedCommunicator("pp", rank, 2), pipe_(pipe) {}
@@ -63,7 +63,7 @@ class End : public mesh::CheckedCommunicator {
   Pipe& pipe_;
 };
 
-// Stage 0 on one rank, stage 1 on the other.
+// An edge with stage 0 on one rank and stage 1 on the other.
 struct Edge {
   explicit Edge(std::optional<at::ScalarType> wire = std::nullopt)
       : below(&lower, 2, wire, Buffers(0), at::kCPU), above(&upper, 2, wire, Buffers(0), at::kCPU) {}
@@ -122,7 +122,7 @@ TEST(Wires, SendAHeaderOncePerShape) {
     edge.forward({trained({rows}, 1)});
     return edge.lower.messages - before;
   };
-  EXPECT_EQ(messages({1}, 2), 3);  // the header's length, the header, the tensor
+  EXPECT_EQ(messages({1}, 2), 3);  // header length, header, tensor
   EXPECT_EQ(messages({1}, 2), 1);
   EXPECT_EQ(messages({2}, 5), 3);
   EXPECT_EQ(messages({1}, 2), 1);
@@ -149,7 +149,7 @@ TEST(Wires, FloatsAreCastOnTheWireAndHaveTheirOwnDtypeAgain) {
   const Tensors came = edge.forward({trained({2}, 1.00390625), at::full({1}, 300, at::kInt)});
   EXPECT_THAT(edge.lower.dtypes, ElementsAre(at::kLong, at::kLong, at::kBFloat16, at::kInt));
   EXPECT_EQ(came[0].scalar_type(), at::kFloat);
-  EXPECT_TRUE(at::equal(came[0], at::full({2}, 1.0)));  // 1 + 2^-8 is none of bfloat16
+  EXPECT_TRUE(at::equal(came[0], at::full({2}, 1.0)));  // bfloat16 cannot represent 1 + 2^-8
   const Tensors gradients = edge.backward({at::full({2}, 0.5)});
   EXPECT_THAT(edge.upper.dtypes, ElementsAre(at::kBFloat16));
   EXPECT_EQ(gradients[0].scalar_type(), at::kFloat);
@@ -171,14 +171,14 @@ TEST(Wires, SendsAreWaitedForLateAndAllOfThemAtTheEnd) {
   Edge edge;
   edge.choose({1});
   for (int i = 0; i < 7; ++i) edge.forward({trained({2}, i)});
-  EXPECT_EQ(edge.lower.waited, 0);  // nine messages
+  EXPECT_EQ(edge.lower.waited, 0);  // nine messages so far
   edge.forward({trained({2}, 7)});
   EXPECT_EQ(edge.lower.waited, 1);
   edge.below.settle();
   EXPECT_EQ(edge.lower.waited, edge.lower.messages);
 }
 
-// Three stages on rank 1 of a dry pipeline: 1 and 4 of five, the others elsewhere.
+// Rank 1 of a dry pipeline of three ranks. It holds stages 1 and 4 of five.
 struct DryEnd {
   DryEnd() { wires.choose_shape({1}); }
   DryRank world{1, 3};
@@ -199,7 +199,7 @@ TEST(Wires, LearnShapesFromEarlierStagesInADryWorld) {
   EXPECT_TRUE(first[0].is_meta());
   EXPECT_TRUE(first[0].requires_grad());
   end.wires.send_forward({at::empty({20}, at::device(at::kMeta)).set_requires_grad(true)}, 1, 2, kTag);
-  for (int i = 0; i < 2; ++i) {  // asked once: stage 2 takes what was sent, stage 3 what stage 2 gives
+  for (int i = 0; i < 2; ++i) {  // cached: stage 2 gets the sent tensor, stage 3 stage 2's output
     const Tensors later = end.wires.take_forward(end.wires.receive_forward(3, 0, kTag + 3), 3);
     EXPECT_EQ(later[0].sizes(), at::IntArrayRef({22}));
   }
@@ -211,7 +211,7 @@ TEST(Wires, ListHeadersInADryWorld) {
   end.wires.receive_forward(0, 0, kTag);
   EXPECT_THAT(end.world.entries(),
               ElementsAre(DryEntry{mesh::Operation::receive, 8, "pp", 3},
-                          DryEntry{mesh::Operation::receive, 6 * 8, "pp", 3},  // one tensor of one dim
+                          DryEntry{mesh::Operation::receive, 6 * 8, "pp", 3},  // one one-dimensional tensor
                           DryEntry{mesh::Operation::receive, 10 * 4, "pp", 3}));
 }
 

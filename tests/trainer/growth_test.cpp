@@ -84,7 +84,7 @@ class Growth : public Checked, public ::testing::WithParamInterface<GrowthCase> 
   }
 };
 
-// With eight times the lines, n log n takes about nine times as long, and n squared 64 times.
+// Eight times the lines take about nine times as long for n log n, and 64 times for n squared.
 TEST_P(Growth, IsNearlyLinearInTheLinesOfARecipe) {
   (void)seconds_of_check(1);  // opens the plugins
   const double few = seconds_of_check(kFew), many = seconds_of_check(kMany);

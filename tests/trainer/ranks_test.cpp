@@ -61,7 +61,7 @@ void set_variables(const RankPlace& place) {
   ::setenv("MASTER_PORT", std::to_string(20000 + ::getppid() % 12000).c_str(), 1);
 }
 
-// As under torchrun: rank 1 dies, and the launcher's SIGTERM reaches the other ranks before they notice.
+// Rank 1 dies, and the launcher's SIGTERM reaches the other ranks before they notice, as under torchrun.
 const KnownPlain kUnderTorchrun("under_torchrun", [](const RankPlace& place) {
   set_variables(place);
   return cli::run_ranks(cli::plan_ranks(std::nullopt), std::chrono::seconds(30), [](Rendezvous& rendezvous) {

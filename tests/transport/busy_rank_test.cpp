@@ -1,4 +1,4 @@
-// A rank that is lost while the others' own threads are busy and only a thread beside them waits.
+// A rank is lost while the other ranks' main threads are busy and only a background thread waits.
 #include <gmock/gmock.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Child processes of a test and their identity as the watchdog knows it, and waiting for a condition.
+// Child processes of a test, their identity as the watchdog sees it, and polling for a condition.
 #pragma once
 
 #include <signal.h>
@@ -22,7 +22,7 @@ bool eventually(const Question& question) {
   return question();
 }
 
-// A process that does `body`, until the test ends.
+// Runs `body` in a child process until the destructor.
 class Child {
  public:
   explicit Child(void (*body)()) : id_(::fork()) {
@@ -47,7 +47,7 @@ class Child {
   const pid_t id_;
 };
 
-// The start of a child is not before that of this process.
+// A child cannot start before this process.
 inline mesh::Process process_of(const Child& child) {
   mesh::Process process = mesh::this_process();
   process.id = child.id();

@@ -1,4 +1,4 @@
-// Starting this program again, and the ranks in it.
+// Restarts this program and forks ranks from it.
 #include "transport/children.h"
 
 #include <ATen/Parallel.h>
@@ -84,8 +84,8 @@ pid_t start(const std::string& body, int ranks, const RunOptions& options, const
 
 namespace {
 
-// True when a process of the group is there and does not go: one that was just killed may still be on its way
-// out.
+// Returns true if a process of the group exists and stays. A process that was just killed may still be
+// exiting.
 bool somebody_left(pid_t group) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (::waitpid(-group, nullptr, WNOHANG) > 0 || ::kill(-group, 0) == 0) {
@@ -97,7 +97,7 @@ bool somebody_left(pid_t group) {
 
 }  // namespace
 
-// Called by the tests' main() instead of the tests.
+// Called by the tests' main() instead of running tests.
 int be_child(const std::string& name) {
   const launch::Patience patience{.after_failure =
                                       std::chrono::milliseconds(std::stoi(variable("HEDDLE_TEST_PATIENCE")))};
@@ -136,7 +136,7 @@ std::vector<int> everyone(const Rendezvous& rendezvous) {
 RunOutcome run_ranks(const std::string& body, int ranks, RunOptions options) {
   std::string folder = (std::filesystem::temp_directory_path() / "heddle_ranks.XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder for the ranks");
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks without a launcher become ours to collect
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks without a launcher are reparented to this process
   const auto begin = std::chrono::steady_clock::now();
   const pid_t pid = start(body, ranks, options, folder);
   const auto path = [&](int rank) { return folder + "/said" + std::to_string(rank); };

@@ -1,4 +1,4 @@
-// Ranks as real processes in tests: this test program is started again, clean of threads, and forks the
+// Ranks as real processes: the test program is started again, without threads, and forks the
 // ranks.
 #pragma once
 
@@ -15,15 +15,15 @@
 
 namespace heddle::tests {
 
-// What one rank does between joining and leaving; returns what it says to the test.
+// Body of a rank between joining and leaving. Returns the text that the rank reports to the test.
 using RankBody = std::function<std::string(Rendezvous&)>;
 
-// A body must be known by name before main(): `const Known kBody("name", [](Rendezvous& rendezvous) {...});`
+// Registers a body by name before main(): `const Known kBody("name", [](Rendezvous& rendezvous) {...});`
 struct Known {
   Known(const std::string& name, RankBody body);
 };
 
-// The same without a rendezvous: for the launcher itself. Returns the rank's status.
+// Body without a rendezvous, for tests of the launcher. Returns the rank's status.
 using PlainBody = std::function<int(const RankPlace&)>;
 
 struct KnownPlain {
@@ -31,33 +31,33 @@ struct KnownPlain {
 };
 
 struct RunOutcome {
-  int status = -1;  // of the launcher
+  int status = -1;  // status of the launcher
   std::map<int, std::string>
-      said;         // by rank: what its body returned, or "error[...] ..." with which it ended
-  std::string err;  // standard error of all
+      said;         // by rank: the text that its body returned, or "error[...] ..." if the body threw
+  std::string err;  // standard error of all ranks
   std::chrono::duration<double> time{};
-  bool left_behind = false;  // some process of the run is still there
+  bool left_behind = false;  // whether a process of the run still exists
 };
 
 struct RunOptions {
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of a collective
-  int signal = 0;  // sent to the launcher once a rank said "ready"
-  // Bytes of shared memory for each rank's groups; 0: Gloo.
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // timeout of collectives
+  int signal = 0;  // sent to the launcher once a rank has said "ready"
+  // Shared memory in bytes per rank for its groups. 0: use Gloo.
   size_t shared_memory = std::numeric_limits<size_t>::max();
-  int scarce_rank = -1;  // only this rank has that limit; -1: all
-  // What the launcher grants the others once one has failed. A busy machine needs more than a user.
+  int scarce_rank = -1;  // rank with the limit; -1: all
+  // Grace period of the launcher after a failure, longer than the default for busy machines.
   std::chrono::milliseconds patience = std::chrono::seconds(30);
 };
 
 RunOutcome run_ranks(const std::string& body, int ranks, RunOptions options = {});
 
-// Every rank said that, and the run ended well.
+// Checks that every rank reported `text` and that the run succeeded.
 void expect_all_say(const RunOutcome& run, int ranks, const std::string& text);
 
-// All ranks of the run, for a group of them.
+// Returns all ranks of the run.
 std::vector<int> everyone(const Rendezvous& rendezvous);
 
-// Writes what this rank says before its body ends.
+// Reports a text of this rank before its body returns.
 void say(int rank, const std::string& text);
 
 }  // namespace heddle::tests

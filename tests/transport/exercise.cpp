@@ -1,4 +1,4 @@
-// The exercise that all communicators pass: threads, Gloo and a world of one.
+// Exercise that every communicator passes: threads, Gloo and a world of one.
 #include "transport/exercise.h"
 
 #include <ATen/ops/cat.h>
@@ -58,7 +58,7 @@ class Exercise {
     keep(label(kLabels[static_cast<int>(how)], count, type), inout, expected(size_, 3, count, type, how));
   }
 
-  // Rank s sends (s + 2 * t + shift) % 4 rows of `width` to rank t.
+  // all_to_all: rank s sends (s + 2 * t + shift) % 4 rows of `width` elements to rank t.
   void exchange(int64_t width, int shift, at::ScalarType type) {
     const auto rows = [&](int from, int to) -> int64_t { return (from + 2 * to + shift) % 4; };
     std::vector<int64_t> in_rows, out_rows;
@@ -88,7 +88,7 @@ class Exercise {
     keep(label("broadcast", count, type), inout, input(root, 5, count, type));
   }
 
-  // Two messages around the ring. Even ranks send first: a first transfer may wait for its other side.
+  // Two messages around a ring. Even ranks send first, because a first transfer may block.
   void ring(int64_t count, at::ScalarType type) {
     if (size_ == 1) return;
     const int next = (rank_ + 1) % size_, last = (rank_ + size_ - 1) % size_;
@@ -107,7 +107,7 @@ class Exercise {
     keep(label("second receive", count, type), b, input(last, 7, count, type));
   }
 
-  // Two messages around the ring, received in the other order.
+  // Two messages around a ring, received in reverse order.
   void tagged(int64_t count, at::ScalarType type) {
     if (size_ == 1) return;
     const int next = (rank_ + 1) % size_, last = (rank_ + size_ - 1) % size_;
@@ -120,7 +120,7 @@ class Exercise {
     keep(label("second tagged receive", count, type), b, input(last, 7, count, type));
   }
 
-  // Several collectives under way at once, waited for from the last to the first on odd ranks.
+  // Several concurrent collectives, waited for in reverse order on odd ranks.
   void overlap(int64_t count) {
     std::vector<at::Tensor> inouts;
     std::vector<std::unique_ptr<Work>> works;

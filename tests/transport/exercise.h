@@ -1,4 +1,4 @@
-// Collectives of every kind, dtype and odd size on one group, and what a plain loop over the ranks expects.
+// Every collective with every dtype and odd sizes on one group, and the result of a plain loop over ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,12 +11,12 @@
 
 namespace heddle::tests {
 
-// What rank r of the group feeds in: a function of (rank, seed, size, dtype) alone. Floats are small and
-// uneven, so that the order of a sum shows in its bits.
+// Returns the input of a rank, a function of (rank, seed, size, dtype). The floats are small and uneven, so
+// that the summation order changes the bits.
 at::Tensor input(int rank, int seed, int64_t count, at::ScalarType type);
 
-// The sum or maximum over `size` ranks of input(r, ...), in rank order, 16-bit floats in fp32, element by
-// element.
+// Returns the elementwise sum or maximum of input(r, ...) over `size` ranks, in rank order, with 16-bit
+// floats accumulated in float32.
 at::Tensor expected(int size, int seed, int64_t count, at::ScalarType type, Reduce reduce);
 
 struct Outcome {
@@ -24,20 +24,20 @@ struct Outcome {
   at::Tensor got, wanted;
 };
 
-// Whether receives of a pair may be called in another order than its sends: not on a device.
+// Whether receives may be posted in another order than the sends of the pair. Devices require one order.
 enum class Tags { any_order, one_order };
 
-// Runs every collective with every dtype and size on the group; one outcome for each.
+// Runs every collective with every dtype and size on the group. Returns one outcome per call.
 std::vector<Outcome> exercise(Communicator& group, Tags tags = Tags::any_order);
 
-// The call again on another group, of `out` and `in` in the place of its own tensors.
+// Repeats the call on another group with the tensors `out` and `in`.
 std::unique_ptr<Work> repeat(Communicator& group, const mesh::Call& call, const at::Tensor& out,
                              const at::Tensor& in);
 
-// The bytes of all results in order.
+// Returns the bytes of all results in order.
 std::string bytes(const std::vector<Outcome>& outcomes);
 
-// Same dtype and bits.
+// Returns whether dtype and bits are equal.
 bool same(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace heddle::tests

@@ -1,4 +1,4 @@
-// Ranks as processes over Gloo: the same bits as threads, clean ends, and late ranks.
+// Ranks as processes over Gloo: the same bits as threads, clean exits, late ranks.
 #include "heddle/transport/join.h"
 
 #include <ATen/ops/empty.h>
@@ -109,7 +109,7 @@ TEST(GlooMesh, DeletesExchangedTextsFromTheStore) {
   EXPECT_EQ(run.said.at(0), "forgotten");
 }
 
-// Longer than a value of the store may be, and as long as two pieces.
+// Longer than one piece (4 MiB) of the store, and exactly two pieces long.
 const Known kLongTexts("long_texts", [](Rendezvous& rendezvous) {
   const auto text_of = [](int rank) {
     return rank == 0 ? std::string(size_t{8} << 20, 'a') : std::string((size_t{9} << 20) + 5, 'b') + "end";
@@ -126,7 +126,7 @@ const Known kEarlyRank("early", [](Rendezvous& rendezvous) {
   auto pair = rendezvous.group("world", everyone(rendezvous));
   auto value = at::ones({3});
   pair->all_reduce(value)->wait();
-  // The ranks end one after the other, rank 0 first; nobody is mistaken for dead.
+  // Ranks exit one after another, rank 0 first. None of them is reported as lost.
   std::this_thread::sleep_for(std::chrono::milliseconds(700 * rendezvous.rank()));
   return std::string("done");
 });
@@ -184,7 +184,7 @@ TEST(GlooMesh, NamesTheLateRankWhenAnExchangeOfTextsTimesOut) {
 
 const Known kNoCall("crossed", [](Rendezvous& rendezvous) {
   auto group = rendezvous.group("pp", everyone(rendezvous));
-  group->receive(at::empty({1}), 1 - rendezvous.rank(), 0)->wait();  // both receive, none sends
+  group->receive(at::empty({1}), 1 - rendezvous.rank(), 0)->wait();  // both ranks receive, none sends
   return std::string("done");
 });
 

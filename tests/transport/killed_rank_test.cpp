@@ -1,5 +1,5 @@
-// A rank is killed at a random moment, again and again: every other rank ends with the error, and nothing is
-// left behind. HEDDLE_KILLS says how often for each communicator (5), HEDDLE_KILL_SEED where to begin (1):
+// Kills a rank at random moments. Every other rank ends with the error, and no process or file is left
+// behind. HEDDLE_KILLS sets the number of runs per communicator (5), HEDDLE_KILL_SEED the first seed (1):
 //   HEDDLE_KILLS=200 heddle_core_tests --gtest_filter='*KilledAtRandom*'
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -37,7 +37,7 @@ int number(const char* name, int otherwise) {
   return value == nullptr ? otherwise : std::atoi(value);
 }
 
-// All that is random in one run, for all ranks alike.
+// Random choices of one run, equal on all ranks.
 struct Moment {
   explicit Moment(int seed) : random(static_cast<unsigned>(seed)) {
     victim = static_cast<int>(random() % kRanks);
@@ -48,7 +48,7 @@ struct Moment {
   std::chrono::microseconds after{};
 };
 
-// One turn of a run: collectives of random sizes on two groups, several under way, and a ring of messages.
+// One round: concurrent collectives of random sizes on two groups, and a ring of messages.
 void take_turn(Rendezvous& rendezvous, Communicator& world, Communicator* pair, std::mt19937& random) {
   const auto length = [&] { return static_cast<int64_t>(1 << (random() % 21)) + 3; };
   auto sum = at::ones({length()}), part = at::ones({length()});
@@ -79,7 +79,7 @@ const Known kKilled("killed_at_random", [](Rendezvous& rendezvous) {
 std::vector<std::string> shared_names() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
-    if (!entry.is_directory()) names.push_back(entry.path().string());  // other tests have folders there
+    if (!entry.is_directory()) names.push_back(entry.path().string());  // directories belong to other tests
   std::erase_if(names, [](const std::string& name) { return name.find("heddle") == std::string::npos; });
   return names;
 }
@@ -100,7 +100,7 @@ TEST_P(KilledAtRandom, EndsEveryOtherRankAndLeavesNothing) {
     EXPECT_TRUE(shared_names().empty());
     const std::chrono::duration<double> before = moment.after;
     longest = std::max(longest, (run.time - before).count());
-    EXPECT_LT(longest, 60.0);  // it ends; the promise of ten seconds is for a machine at rest
+    EXPECT_LT(longest, 60.0);  // bounded, but not by the ten seconds of an idle machine
     for (int rank = 0; rank < kRanks; ++rank) {
       if (rank == moment.victim) continue;
       EXPECT_THAT(run.said.at(rank),

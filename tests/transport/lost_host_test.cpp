@@ -1,4 +1,4 @@
-// Watchdogs of ranks on two hosts in one process: which hosts are lost, and what ranks tell of their host.
+// Watchdogs of ranks on two hosts in one process: lost hosts, and reports about the own host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -25,7 +25,7 @@ using tests::process_of;
 
 constexpr std::chrono::milliseconds kHeartbeat{3000};
 
-// A connection to the store that can be cut: calls do not return then.
+// A store connection that can be cut, after which calls block.
 class CutStore : public c10d::PrefixStore {
  public:
   explicit CutStore(c10::intrusive_ptr<c10d::Store> store) : PrefixStore("run", std::move(store)) {}
@@ -41,13 +41,13 @@ Process on_host(const std::string& table, Process process = this_process()) {
   return process;
 }
 
-// Ranks of the hosts alpha and beta. A rank has a watchdog, or its heartbeat is written by the test.
+// Ranks on the hosts alpha and beta. A rank has a watchdog, or the test writes its heartbeat.
 class LostHost : public ::testing::Test {
  protected:
   ~LostHost() override {
     for (auto& [rank, store] : stores_) store->is_cut = false;
   }
-  // hosts: of each rank, "alpha" or "beta".
+  // hosts: the host of each rank, "alpha" or "beta".
   void begin(std::vector<std::string> hosts) { hosts_ = std::move(hosts); }
 
   CutStore& watch(int rank, std::function<void(WatchOptions&)> change = {}) {
@@ -81,7 +81,7 @@ class LostHost : public ::testing::Test {
         .message();
   }
   bool lost(int rank) const { return watches_.at(rank)->lost(); }
-  // Longer than the heartbeat interval after which a silent host is lost.
+  // Waits longer than the heartbeat interval after which a silent host counts as lost.
   void outlast_the_heartbeat(int rank) const {
     const auto begin = watches_.at(rank)->running_time();
     EXPECT_TRUE(eventually([&] {
@@ -138,7 +138,7 @@ TEST_F(LostHost, IsNotThatOfARankWhichAnotherRankSeesStopped) {
   EXPECT_THAT(verdict(0), HasSubstr("; rank 1 on beta did not come (stopped by a signal, state T)"));
 }
 
-// A connection broke elsewhere while a rank was stopped.
+// Another connection broke while a rank was stopped.
 TEST_F(LostHost, IsNotThatOfAStoppedRankAlthoughAConnectionBroke) {
   begin({"alpha", "beta", "beta"});
   const Child stopped([] { ::raise(SIGSTOP); });
@@ -163,7 +163,7 @@ TEST_F(LostHost, IsNotThatOfAStoppedRankZeroWhileAnotherRankAnswers) {
   EXPECT_THAT(verdict(2), HasSubstr("; rank 0 on alpha did not come (stopped by a signal, state T)"));
 }
 
-// After a silence of the store the ranks of a third host have not yet written a new heartbeat.
+// After the store was silent, ranks of a third host have not yet written a new heartbeat.
 TEST_F(LostHost, IsNotAHostThatTheSilentStoreHid) {
   begin({"alpha", "beta", "gamma"});
   const ProbeSocket answering("127.0.0.1");
@@ -197,7 +197,7 @@ TEST_F(LostHost, IsNotFoundBySilenceOfOneOfItsRanks) {
   EXPECT_FALSE(lost(0));
 }
 
-// The connection of rank 1 to the store was closed.
+// The store connection of rank 1 was closed.
 class GoneRank : public LostHost {
  protected:
   void let_it_look() {
@@ -250,7 +250,7 @@ TEST_F(GoneRank, IsNamedWithTheReasonThatItPublished) {
   EXPECT_THAT(verdict(0, Broken::How::failed), HasSubstr("rank 1 on beta failed: no space left on device"));
 }
 
-// A signal stopped rank 1 before its first step.
+// Rank 1 was stopped by a signal before its first step.
 class StoppedRank : public LostHost {};
 
 TEST_F(StoppedRank, IsToldToTheOtherRanksWithTheSignal) {

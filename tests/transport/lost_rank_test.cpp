@@ -1,5 +1,5 @@
-// A rank dies: every other rank ends within ten seconds, names it and the collective, and nobody is left
-// behind.
+// A rank is killed: every other rank exits within ten seconds with an error that names the rank and the
+// collective, and no process is left behind.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ using tests::everyone;
 using tests::Known;
 using tests::run_ranks;
 
-// Works on the group until the victim has had five rounds and dies, or stops, in the middle.
+// Runs collectives. After five rounds the victim dies or stops in the middle of one.
 std::string fall(Rendezvous& rendezvous, int victim, int how) {
   auto group = rendezvous.group("dp_shard", everyone(rendezvous));
   for (int round = 0;; ++round) {
@@ -46,7 +46,7 @@ const Known kFirstDies("first_dies", [](Rendezvous& rendezvous) { return fall(re
 const Known kLastStops("last_stops", [](Rendezvous& rendezvous) {
   return fall(rendezvous, rendezvous.world_size() - 1, SIGSTOP);
 });
-// Rank 0 stops as soon as the others have met it, before their watchdogs have heard it.
+// Rank 0 stops right after the rendezvous, before the other watchdogs have seen its heartbeat.
 const Known kFirstStopsAtOnce("first_stops_at_once", [](Rendezvous& rendezvous) {
   if (rendezvous.rank() == 0) ::kill(::getpid(), SIGSTOP);
   auto group = rendezvous.group("dp_shard", everyone(rendezvous));
@@ -56,7 +56,7 @@ const Known kFirstStopsAtOnce("first_stops_at_once", [](Rendezvous& rendezvous) 
 });
 const Known kFirstStops("first_stops", [](Rendezvous& rendezvous) { return fall(rendezvous, 0, SIGSTOP); });
 
-// Rank 0 waits for rank 1 on one axis, rank 1 for rank 2 on another, rank 2 dies: rank 0 never talks to it.
+// Rank 0 waits for rank 1 on one axis, rank 1 for rank 2 on another axis. Rank 2, no peer of rank 0, dies.
 const Known kChain("chain", [](Rendezvous& rendezvous) {
   const bool low = rendezvous.rank() < 2;
   auto near = low ? rendezvous.group("tp", std::vector<int>{0, 1}) : nullptr;
@@ -73,7 +73,7 @@ const Known kChain("chain", [](Rendezvous& rendezvous) {
   return std::string("done");
 });
 
-// Everybody computes when rank 1 dies.
+// All other ranks compute when rank 1 dies.
 const Known kBusy("busy", [](Rendezvous& rendezvous) {
   auto group = rendezvous.group("dp", everyone(rendezvous));
   auto value = at::ones({3});
@@ -95,7 +95,7 @@ const Known kThrows("throws", [](Rendezvous& rendezvous) {
   return std::string("done");
 });
 
-// Rank 1 ends before the others have even met it.
+// Rank 1 exits before the rendezvous.
 const Known kNeverJoins("silent_exit", [](Rendezvous& rendezvous) {
   auto group = rendezvous.group("dp", everyone(rendezvous));
   if (rendezvous.rank() == 1) ::_exit(1);
@@ -108,7 +108,7 @@ void expect_named(const tests::RunOutcome& run, int ranks, int lost, const std::
   SCOPED_TRACE(run.err);
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
-  EXPECT_LT(run.time.count(), 60.0);  // it ends; the promise of ten seconds is for a machine at rest
+  EXPECT_LT(run.time.count(), 60.0);  // bounded, but not by the ten seconds of an idle machine
   for (int rank = 0; rank < ranks; ++rank) {
     if (rank == lost) continue;
     EXPECT_THAT(run.said.at(rank), HasSubstr("error[rank_lost] mesh: rank " + std::to_string(lost) + " "));
@@ -155,7 +155,7 @@ class LostRanks : public ::testing::TestWithParam<Transport> {
   tests::RunOutcome run(const std::string& body, int ranks) const {
     return run_ranks(body, ranks, {.shared_memory = GetParam().shared_memory});
   }
-  // One of them never ends by itself. The others name it, and its state.
+  // Checks a stopped rank, which never exits by itself. The other ranks report the rank and its state.
   void expect_stopped(const std::string& body, int stopped) const {
     const auto outcome = run_ranks(body, 3,
                                    {.timeout = std::chrono::seconds(5),

@@ -1,4 +1,4 @@
-// What a rank of thousands costs its store, and how it learns of a late rank that it does not watch.
+// Store traffic per rank in worlds of thousands of ranks, and reports about late ranks that are not watched.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ HEDDLE_WITH_ALL("HeartbeatTree.*");
 
 using ::testing::HasSubstr;
 
-// Counts calls; a message to the store and its reply are one.
+// Counts store calls. A request and its reply count as one.
 class CountingStore : public c10d::HashStore {
  public:
   void set(const std::string& key, const std::vector<uint8_t>& data) override {
@@ -65,7 +65,7 @@ class CountingStore : public c10d::HashStore {
   }
 
   std::string marked;
-  std::vector<int> at_marks;  // calls at each write of `marked`
+  std::vector<int> at_marks;  // calls at each write of the key `marked`
   std::atomic<int> calls = 0, marks = 0;
 };
 
@@ -84,7 +84,7 @@ std::string key_of(int rank) {
   return "beat/" + std::to_string(rank);
 }
 
-// Ranks of another machine that wait, each with a heartbeat.
+// Writes heartbeats of waiting ranks on another machine.
 void write_beats(c10d::HashStore& store, int world) {
   for (int rank = 0; rank < world; ++rank)
     store.c10d::HashStore::set(key_of(rank), bytes_of_line(Beat{1, 'w', {1, 1, "elsewhere"}, {}}.text()));
@@ -120,7 +120,7 @@ TEST(HeartbeatTree, LinesAreReadAsTheyWereWritten) {
   EXPECT_EQ(Beat::read(Beat{1, 'c', {}, {}}.text()).process.table, "");
 }
 
-// At 4,096 ranks a heartbeat comes every 2 s: in a step of a minute, 60 calls.
+// At 4,096 ranks, heartbeats are written every 2 s, which gives 60 calls per minute.
 TEST(HeartbeatTree, CostsARankTwoCallsForEachHeartbeat) {
   constexpr int kWorld = 4096;
   std::vector<c10::intrusive_ptr<CountingStore>> stores;
@@ -140,7 +140,7 @@ TEST(HeartbeatTree, CostsARankTwoCallsForEachHeartbeat) {
   EXPECT_GT(Clock::now() - begin, 2 * kBeat * 4);
 }
 
-// The ranks of the other host fall silent after their first heartbeat.
+// The ranks of the other host stop after their first heartbeat.
 TEST(HeartbeatTree, CostsARankTwoCallsForEachHeartbeatOnSeveralHosts) {
   constexpr int kWorld = 16;
   const auto store = c10::make_intrusive<CountingStore>();
@@ -158,8 +158,8 @@ TEST(HeartbeatTree, CostsARankTwoCallsForEachHeartbeatOnSeveralHosts) {
   EXPECT_EQ(store->at_marks[11] - store->at_marks[9], 4);
 }
 
-// A rank asks few others after a timeout, also in a group of all ranks; the heartbeat of rank 0 tells who is
-// late.
+// After a timeout a rank queries only a few other ranks, even in a group of all ranks. The heartbeat of rank
+// 0 names the late rank.
 TEST(HeartbeatTree, TellsOfALateRankAfterATimeoutWithFewCalls) {
   constexpr int kWorld = 1000;
   const auto store = c10::make_intrusive<CountingStore>();
@@ -196,7 +196,7 @@ TEST(HeartbeatTree, CarriesALateRankToRankZero) {
   EXPECT_THAT(error.message(), HasSubstr("rank 77 did not come"));
 }
 
-// Rank 0's calls for a rendezvous of short texts with one answer.
+// Bounds the store calls of rank 0 for a rendezvous with short texts and one answer.
 TEST(StoreRendezvousOfManyRanks, DeletesTextsTogether) {
   constexpr int kWorld = 4096;
   const auto store = c10::make_intrusive<CountingStore>();

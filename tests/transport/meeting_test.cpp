@@ -1,4 +1,4 @@
-// Ranks that meet at the store of rank 0, as threads of one process.
+// Rendezvous of ranks at the store of rank 0, as threads of one process.
 #include "lib/transport/meeting/meeting.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 
 constexpr seconds kPlenty{20};
 
-// The places of ranks that meet at a free port of this machine.
+// Returns the places of ranks that meet at a free local port.
 std::vector<RankPlace> places_of(int ranks) {
   std::string fault;
   mesh::Socket socket = mesh::listen_on(0, fault);
@@ -74,7 +74,7 @@ std::vector<std::unique_ptr<Meeting>> begun(const std::vector<RankPlace>& places
   return out;
 }
 
-// A store that a test asks directly.
+// Returns a store client for direct queries of the test.
 c10::intrusive_ptr<StoreClient> visit(const RankPlace& place) {
   std::string fault;
   Greeting guest;
@@ -112,7 +112,7 @@ TEST(Meeting, TellsARankThatComesAfterTheRefusalOfRankZero) {
   refusing.join();
 }
 
-// The greeting of another process on another machine.
+// Returns the greeting of a process on another machine.
 Greeting foreign(int rank, int world_size) {
   Greeting out;
   out.rank = rank, out.world_size = world_size, out.process = 1, out.host = "elsewhere", out.table = "other";
@@ -162,7 +162,7 @@ TEST(Meeting, RefusesOnlyAProcessThatComesWhenAllHaveJoined) {
   EXPECT_THAT(answer.at(1), HasSubstr("came to a run that has already begun, whose rank 0 is process "));
 }
 
-// A rank may give up its greeting to a slow rank 0 and connect again.
+// A rank may abandon its greeting to a slow rank 0 and connect again.
 TEST(Meeting, ForgetsAConnectionThatNeverReadItsAnswer) {
   const auto places = places_of(2);
   std::vector<std::unique_ptr<Meeting>> meetings(2);

@@ -1,4 +1,4 @@
-// Ranks that do not run for longer than any silence that is a sign of death: they go on where they were.
+// Ranks paused for longer than the heartbeat timeout continue where they stopped.
 #include <ATen/ops/full.h>
 #include <dirent.h>
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ std::vector<pid_t> threads_of(pid_t process) {
   return threads;
 }
 
-// As a debugger does that a person attaches.
+// Traces a process, as an attached debugger does.
 bool trace_for_a_while(pid_t process, std::chrono::milliseconds time) {
   const std::vector<pid_t> threads = threads_of(process);
   bool well = !threads.empty();
@@ -62,14 +62,14 @@ bool trace_for_a_while(pid_t process, std::chrono::milliseconds time) {
   return well;
 }
 
-// Rank 1 starts a process that does `pause`, and all ranks work until it is over.
+// Rank 1 starts a process that runs `pause`. All ranks run collectives until it exits.
 std::string work_beside(Rendezvous& rendezvous, const std::function<bool(const std::vector<pid_t>&)>& pause) {
   ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
   auto group = rendezvous.group("dp", everyone(rendezvous));
   std::vector<pid_t> ranks;
   for (const std::string& id : rendezvous.exchange("id", std::to_string(::getpid())))
     ranks.push_back(std::stoi(id));
-  // The first operation connects the ranks; the pause meets ranks that work, not ranks that connect.
+  // The first operation connects the ranks, so that the pause meets connected ranks.
   auto first = at::zeros({1000});
   group->all_reduce(first)->wait();
   const pid_t child = rendezvous.rank() == 1 ? ::fork() : -1;
@@ -115,7 +115,7 @@ TEST_P(PausedRanks, GoOnWhenOneWasTraced) {
   expect_to_go_on("last_is_traced", std::chrono::minutes(1));
 }
 
-// The pause is longer than the timeout, which none of them has spent waiting.
+// The pause is longer than the timeout, but no rank spent it waiting.
 TEST_P(PausedRanks, GoOnWhenAllWereStopped) {
   expect_to_go_on("all_pause", std::chrono::seconds(7));
 }

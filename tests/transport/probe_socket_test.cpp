@@ -1,4 +1,4 @@
-// Questions and answers between the UDP sockets of two ranks.
+// Probes and replies between the UDP sockets of two ranks.
 #include "lib/transport/liveness/probe_socket.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using tests::eventually;
 
-// Questions and answers that a socket has received.
+// Probes and replies that a socket has received.
 struct Received {
   std::vector<int> askers;
   std::vector<std::string> answers;

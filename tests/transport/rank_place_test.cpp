@@ -1,4 +1,4 @@
-// The environments that launchers leave: torchrun, OpenMPI, Slurm, and halves of them.
+// Environment variables of launchers: torchrun, OpenMPI, Slurm, and incomplete sets of variables.
 #include "heddle/transport/rank_place.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::optional<RankPlace> place(const Table& table) {
   });
 }
 
-// "rank/world local/local_world host:port launcher"
+// Returns "rank/world local/local_world host:port launcher".
 std::string text(const Table& table) {
   const auto found = place(table);
   if (!found) return "none";

@@ -1,4 +1,4 @@
-// Tensors in memory that the ranks share: the same bits without copies, and memory that is given back.
+// Tensors in shared memory: equal bits without copies, and memory that is freed.
 #include "heddle/transport/shared_memory.h"
 
 #include <ATen/ops/empty.h>
@@ -23,14 +23,14 @@ using tests::expect_all_say;
 using tests::Known;
 using tests::run_ranks;
 
-// Runs each call of an exercise on tensors in shared memory: of all ranks, or of every second one.
+// Runs each call of an exercise on tensors in shared memory, on all ranks or on every second rank.
 class Lending : public mesh::CheckedCommunicator {
  public:
   Lending(Communicator& inner, int every)
       : CheckedCommunicator(inner.name(), inner.rank(), inner.size()), inner_(inner), every_(every) {}
 
  protected:
-  // Writes over all that was lent as soon as it may.
+  // Overwrites the shared tensors as soon as that is allowed.
   class Returning : public Work {
    public:
     Returning(std::unique_ptr<Work> work, at::Tensor from, at::Tensor to, at::Tensor in)
@@ -92,7 +92,7 @@ TEST_P(SharedMemory, GivesTheSameBitsAsThreadsWithTensorsOfAllOrSomeRanks) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, SharedMemory, ::testing::Values(2, 3));
 
-// Pages of this rank's arena that hold something, in MiB.
+// Returns the resident size of this rank's arena in MiB.
 int64_t megabytes() {
   std::ifstream file("/proc/self/smaps");
   int64_t kilobytes = 0;

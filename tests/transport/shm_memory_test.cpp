@@ -1,4 +1,4 @@
-// Ranks as processes that share memory: what they map, and what happens where there is no memory to share.
+// Ranks as processes with shared memory: mappings, and the fallback without shared memory.
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -37,7 +37,7 @@ std::string read_line(const std::string& path) {
   return text.str();
 }
 
-// What this process has mapped of the other ranks, and what has a name where others could find it.
+// Returns what this process maps of other ranks, and which mapped files still have a name.
 std::string memory_of(Rendezvous& rendezvous) {
   auto group = rendezvous.group("world", everyone(rendezvous));
   auto value = at::ones({1});
@@ -47,7 +47,7 @@ std::string memory_of(Rendezvous& rendezvous) {
   for (size_t at = maps.find("/memfd:heddle"); at != std::string::npos;
        at = maps.find("/memfd:heddle", at + 1))
     ++arenas;
-  size_t named = 0;  // a mapped file that others could find
+  size_t named = 0;  // mapped files that other processes could open
   for (size_t at = maps.find("/dev/shm/"); at != std::string::npos; at = maps.find("/dev/shm/", at + 1))
     ++named;
   return std::to_string(arenas) + " arenas, " + std::to_string(named) + " names, sum " +
@@ -88,7 +88,7 @@ TEST(ShmMemory, WarnsOnceAndUsesGlooWithoutRoom) {
   EXPECT_EQ(run.err.find(warning), run.err.rfind(warning));
 }
 
-// The first group still fits; on rank 1 alone the second does not.
+// The first group fits into the limit. The second group does not fit on rank 1.
 const Known kTwoGroups("two_groups", [](Rendezvous& rendezvous) {
   std::string text;
   std::vector<std::unique_ptr<Communicator>> groups;
@@ -114,8 +114,8 @@ TEST(ShmMemory, UsesGlooOnAllRanksWithoutRoomOnOne) {
   EXPECT_THAT(run.err, Not(HasSubstr("the group first")));
 }
 
-// Rank 0 sends on a group without memory before rank 1 has come to it, as stages of a pipeline do; rank 1
-// needs rank 0 in the other group first.
+// Rank 0 sends on a group without shared memory before rank 1 has created the group, as pipeline stages do.
+// Rank 1 first needs rank 0 in the other group.
 const Known kBeforeGloo("sends_before_gloo_connects", [](Rendezvous& rendezvous) {
   auto first = rendezvous.group("first", everyone(rendezvous)),
        second = rendezvous.group("second", everyone(rendezvous));
@@ -141,7 +141,7 @@ TEST(ShmMemory, DoesNotBlockGroupsWhileAnotherConnects) {
   expect_all_say(run_ranks("sends_before_gloo_connects", 2, {.shared_memory = 4500000}), 2, "2 1 2 ");
 }
 
-// Rank 0 has left the first group and given its memory to the second before the others look for the first.
+// Rank 0 has left the first group and reused its memory for the second before other ranks open the first.
 const Known kLeaves("one_leaves", [](Rendezvous& rendezvous) {
   auto first = rendezvous.group("pp", everyone(rendezvous));
   if (rendezvous.rank() == 0) first.reset();
@@ -157,8 +157,8 @@ TEST(ShmMemory, KeepsAGroupWhenAMemberLeavesWithoutACall) {
   expect_all_say(run_ranks("one_leaves", 3, {.timeout = std::chrono::seconds(5)}), 3, "3.000000");
 }
 
-// Rank 2 dies in a gather of many rounds. Rank 0 gets the error and uses the memory for something else; only
-// then rank 1 comes with its part.
+// Rank 2 dies in a gather of many rounds. Rank 0 gets the error and reuses the memory. Only then rank 1
+// arrives with its part.
 const Known kGivenUp("given_up", [](Rendezvous& rendezvous) {
   constexpr int64_t kPart = 600000;
   auto group = rendezvous.group("dp", everyone(rendezvous));
@@ -188,7 +188,7 @@ TEST(ShmMemory, NothingIsWrittenAfterTheErrorOfALostRank) {
   EXPECT_EQ(run_ranks("given_up", 3).said.at(0), "0 changed");
 }
 
-// More than the directory has lines, and far more than there is memory for.
+// More groups than directory entries, and far more than fit into the memory.
 const Known kManyGroups("many_groups", [](Rendezvous& rendezvous) {
   double sum = 0;
   for (int i = 0; i < 3000; ++i) {
@@ -204,7 +204,7 @@ TEST(ShmMemory, GroupsThatEndGiveTheirMemoryBack) {
   expect_all_say(run_ranks("many_groups", 2, {.shared_memory = 32 << 20}), 2, "6000.000000");
 }
 
-// Nobody calls anything in most of them, so their members never look for one another.
+// Most groups are never used, so their members never connect.
 const Known kUnusedGroups("unused_groups", [](Rendezvous& rendezvous) {
   for (int i = 0; i < 3000; ++i) {
     rendezvous.group("dp", everyone(rendezvous));

@@ -1,4 +1,4 @@
-// Ranks as processes that share memory: the same bits as threads, groups and messages side by side.
+// Ranks as processes with shared memory: the same bits as threads, concurrent groups and messages.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -29,7 +29,7 @@ using tests::expect_all_say;
 using tests::Known;
 using tests::run_ranks;
 
-// The whole world, and two groups of every second rank, which go on at the same time.
+// Exercises the whole world and two groups of every second rank concurrently.
 std::string exercised_halves(Rendezvous& rendezvous) {
   auto world = rendezvous.group("world", everyone(rendezvous));
   std::string text = tests::bytes(tests::exercise(*world));
@@ -57,7 +57,7 @@ TEST_P(Shm, GivesTheSameBitsAsThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Shm, ::testing::Values(2, 3, 5));
 
-// A rank's own part of the work is done when it posts: the late rank is never waited for in the middle.
+// A rank does its own part of the work when it posts, so no rank waits for the late rank in the middle.
 const Known kCrossed("crossed_waits", [](Rendezvous& rendezvous) {
   auto pair = rendezvous.group("pp", everyone(rendezvous)),
        other = rendezvous.group("dp", everyone(rendezvous));
@@ -80,7 +80,7 @@ TEST(ShmOrder, RanksMayWaitForGroupsInAnotherOrder) {
   expect_all_say(run_ranks("crossed_waits", 2), 2, "6000000.000000 3.000000");
 }
 
-// Messages of up to some megabytes, received from the last to the first, twice for each tag.
+// Messages of up to some megabytes, received in reverse order, two per tag.
 const Known kTags("many_tags", [](Rendezvous& rendezvous) {
   auto group = rendezvous.group("pp", everyone(rendezvous));
   constexpr int kTags = 40;
@@ -106,7 +106,7 @@ TEST(ShmOrder, MessagesFindTheirTagsInAnyOrder) {
   expect_all_say(run_ranks("many_tags", 3), 3, "0 wrong");
 }
 
-// Far more than there is room for at once; odd ranks wait from the last to the first.
+// Far more messages than fit at once. Odd ranks wait in reverse order.
 const Known kUnderWay("many_under_way", [](Rendezvous& rendezvous) {
   auto group = rendezvous.group("dp", everyone(rendezvous));
   std::vector<at::Tensor> values;
@@ -131,7 +131,7 @@ TEST(ShmOrder, ManyCollectivesMayBeUnderWay) {
   expect_all_say(run_ranks("many_under_way", 3), 3, "0 wrong");
 }
 
-// Rank 0 posts, and looks at nothing but a file until rank 1 has everything.
+// Rank 0 posts, then only polls a file until rank 1 has received everything.
 const Known kBehind("behind_compute", [](Rendezvous& rendezvous) {
   auto group = rendezvous.group("dp", everyone(rendezvous));
   auto whole = at::ones({8 << 20});
@@ -169,7 +169,7 @@ TEST(ShmFaults, RanksThatCallDifferentCollectivesSayBoth) {
   EXPECT_THAT(run.said.at(0) + run.said.at(1), HasSubstr("reduce_scatter of 4 Float"));
 }
 
-// Each of the first two takes itself for the one who speaks.
+// Each of the first two ranks acts as the root.
 const Known kTwoRoots("two_roots", [](Rendezvous& rendezvous) {
   auto group = rendezvous.group("dp", everyone(rendezvous));
   group->broadcast(at::ones({4}), rendezvous.rank() == 1 ? 1 : 0)->wait();
@@ -220,7 +220,7 @@ TEST(ShmFaults, BlameNoRankWhenEveryRankWaits) {
   EXPECT_THAT(run.said.at(0) + run.said.at(1), Not(HasSubstr("did not come")));
 }
 
-// Longer than the silence after which a rank is taken for dead.
+// Computes for longer than the timeout after which a silent rank counts as lost.
 const Known kLong("computes_long", [](Rendezvous& rendezvous) {
   auto group = rendezvous.group("dp", everyone(rendezvous));
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);

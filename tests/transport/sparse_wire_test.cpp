@@ -1,4 +1,4 @@
-// A large group over Gloo: few connections for collectives along a tree, all of them once they are needed.
+// Large groups over Gloo: few connections along a tree, and a full mesh once it is needed.
 #include "lib/transport/gloo/sparse_wire.h"
 
 #include <ATen/ops/full.h>
@@ -34,11 +34,11 @@ struct World {
   World() {
     c10d::TCPStoreOptions options;
     options.isServer = true;
-    options.port = 0;  // any that is free
+    options.port = 0;  // any free port
     options.waitWorkers = false;
     store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
   }
-  // A wire that is destroyed may still connect in a thread: the functions own what they use.
+  // Returns a wire. A destroyed wire may still connect in a thread, so its functions own their data.
   std::unique_ptr<SparseWire> wire_of(int rank) {
     const auto pair = [device = device, store = store, rank](int peer) {
       const std::vector<int> both = {std::min(rank, peer), std::max(rank, peer)};
@@ -75,7 +75,7 @@ TEST(SparseWire, ConnectsAlongTheTreeAndToAllWhenAllExchange) {
       WireCollectives collectives(*wire, rank, kWired);
       for (int round = 0; round < 3; ++round) sums[rank].push_back(sum_of(collectives, rank + round));
       few[rank] = wire->connections();
-      // A direct message to the next rank and from the one before, posted before both sides are connected.
+      // Sends to the next rank and receives from the previous one, posted before both sides are connected.
       int64_t given = 100 + rank, got = 0;
       const auto coming = wire->receive(&got, sizeof got, (rank + kWired - 1) % kWired, direct_tag(5));
       const auto going = wire->send(&given, sizeof given, (rank + 1) % kWired, direct_tag(5));
@@ -86,7 +86,7 @@ TEST(SparseWire, ConnectsAlongTheTreeAndToAllWhenAllExchange) {
       collectives.run({.operation = Operation::all_gather, .out = whole, .in = mine});
       gathered[rank].assign(whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + kWired);
       more[rank] = wire->connections();
-      // Then all exchange with all.
+      // Then every rank exchanges rows with every rank.
       const std::vector<int64_t> rows(kWired, 1);
       const at::Tensor to = at::full({kWired}, rank, at::kLong), from = at::zeros({kWired}, at::kLong);
       collectives.run(
@@ -98,9 +98,9 @@ TEST(SparseWire, ConnectsAlongTheTreeAndToAllWhenAllExchange) {
     });
   for (std::thread& rank : ranks) rank.join();
   for (int rank = 0; rank < kWired; ++rank) {
-    EXPECT_LE(few[rank], 5u) << rank;  // of 19
+    EXPECT_LE(few[rank], 5u) << rank;  // of 19 peers
     EXPECT_LE(more[rank], 14u) << rank;
-    EXPECT_EQ(again[rank], more[rank]) << rank;  // the mesh of all is one more
+    EXPECT_EQ(again[rank], more[rank]) << rank;  // excludes the mesh of open_all()
     EXPECT_EQ(sums[rank], (std::vector<int64_t>{190, 210, 230, 100 + (rank + kWired - 1) % kWired, kWired}));
     for (int other = 0; other < kWired; ++other) {
       EXPECT_EQ(gathered[rank][other], other * other);
@@ -109,7 +109,7 @@ TEST(SparseWire, ConnectsAlongTheTreeAndToAllWhenAllExchange) {
   }
 }
 
-// A peer that never connects: abort() ends the wait, and destroying the rest waits for nothing.
+// abort() ends the wait for a peer that never connects. The destructors do not wait.
 TEST(SparseWire, AbortsWaitsForAConnection) {
   World world;
   const std::unique_ptr<SparseWire> wire = world.wire_of(0);
@@ -121,7 +121,7 @@ TEST(SparseWire, AbortsWaitsForAConnection) {
   EXPECT_THROW(wire->send(&got, sizeof got, 7, direct_tag(1)), std::runtime_error);
 }
 
-// Sends nothing; receives zeros.
+// A wire that discards sends and receives zeros.
 struct CountingWire : Wire {
   struct Done : Transfer {
     void wait() override {}
@@ -142,7 +142,7 @@ struct CountingWire : Wire {
   bool opened = false;
 };
 
-// What a rank of 4,096 does beside NCCL: the id of a communicator, and two sums of a step.
+// Host traffic of a rank of 4,096 besides NCCL: a communicator id and two small sums per step.
 TEST(SparseWire, HasFewConnectionsForThousandsOfRanks) {
   constexpr int kWorld = 4096;
   for (const int rank : {0, 1, 2048, 2049, 4095}) {
@@ -158,7 +158,7 @@ TEST(SparseWire, HasFewConnectionsForThousandsOfRanks) {
   }
 }
 
-// And where its shards go over Gloo: a gather, a reduce-scatter and a large sum.
+// Shards over Gloo: an all-gather, a reduce-scatter and a large all-reduce.
 TEST(SparseWire, MovesBlocksInFewMessagesForThousandsOfRanks) {
   constexpr int kWorld = 4096;
   for (const int rank : {0, 1, 2049, 4095}) {

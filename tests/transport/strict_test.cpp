@@ -1,4 +1,4 @@
-// The kits' communicator that is as strict as a device's: it passes what is right, and names what is wrong.
+// The kits' strict communicator, which checks like a device: it accepts correct use and reports errors.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ std::vector<int> first_ranks(int size) {
   return ranks;
 }
 
-// The first fault of `body` on a group of threads, or empty.
+// Returns the first fault of `body` on a group of threads, or "".
 std::string fault_of(int size, const std::function<void(Communicator&)>& body) {
   const auto faults = std::make_shared<kits::WorkFaults>();
   try {
@@ -54,7 +54,7 @@ TEST(StrictCommunicator, PassesTheExercise) {
             "");
 }
 
-// In the first transfer NCCL makes the pair's communicator on both sides.
+// The first transfer of a pair creates the NCCL communicator on both sides.
 TEST(StrictCommunicator, NamesTheRanksOfARingThatAllReceiveFirst) {
   for (const int size : {2, 3, 4}) {
     const std::string fault = fault_of(size, [](Communicator& group) {
@@ -105,7 +105,7 @@ TEST(StrictCommunicator, NamesWhatIsTouchedBeforeTheWait) {
   EXPECT_EQ(gathered([](T out, T) { EXPECT_TRUE(out.isnan().all().item<bool>()); }), "");
 }
 
-// Wrong indices are found by whoever uses them.
+// Poisoned integers make wrong indices fail.
 TEST(StrictCommunicator, PoisonsWholeNumbers) {
   EXPECT_EQ(fault_of(2,
                      [](Communicator& group) {

@@ -1,4 +1,4 @@
-// Ranks as threads: every collective against a plain loop, and what becomes of ranks that fail.
+// Ranks as threads: every collective compared with a plain loop, and failing ranks.
 #include "heddle/transport/threads.h"
 
 #include <ATen/ops/empty.h>
@@ -30,7 +30,7 @@ std::vector<int> all(int size) {
   return ranks;
 }
 
-// Runs the world and returns the error that came out.
+// Runs the world and returns the error that it throws.
 Error error_of(ThreadWorld& world, const std::function<void(Rendezvous&)>& body) {
   try {
     world.run(body);
@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Threads, ::testing::Values(1, 2, 3, 4, 5));
 TEST(Threads, SumsOf16BitFloatsAreRoundedOnce) {
   ThreadWorld::run(3, [](Rendezvous& rendezvous) {
     auto group = rendezvous.group("dp", all(3));
-    // 256 + 1 + 1 is 258 in fp32; in bfloat16 each step would fall back to 256.
+    // 256 + 1 + 1 is 258 in float32. Accumulation in bfloat16 would round back to 256 each time.
     auto value = at::full({1}, rendezvous.rank() == 0 ? 256.0 : 1.0, at::kBFloat16);
     group->all_reduce(value)->wait();
     EXPECT_EQ(value.item<float>(), 258.0f);
@@ -137,7 +137,7 @@ TEST(Threads, NameTheAbsentRanksOnATimeout) {
   ThreadWorld world(4, std::chrono::milliseconds(100));
   const Error error = error_of(world, [](Rendezvous& rendezvous) {
     if (rendezvous.rank() != 3) rendezvous.barrier("start");
-    // Rank 3 waits for a message that never comes; the others wait for rank 3.
+    // Rank 3 waits for a message that is never sent, and the other ranks wait for rank 3.
     auto group = rendezvous.group("pp", all(4));
     group->receive(at::empty({1}), 0, 1)->wait();
   });

@@ -1,4 +1,4 @@
-// The watchdog of a rank beside heartbeats that this test writes: who is lost, and when.
+// A rank's watchdog with heartbeats written by the test: which rank is lost, and when.
 #include "lib/transport/liveness/watch.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ TEST(ProcessStates, AreNotSeenInAnotherTable) {
   EXPECT_EQ(state_of(unknown, ""), ProcessState::unseen);
 }
 
-// A process that has ended, of which nothing is left.
+// Returns the identity of a process that has exited and was reaped.
 Process gone() {
   const Child child([] {});
   return process_of(child);
@@ -69,13 +69,13 @@ Process of_another_namespace(Process process) {
   return process;
 }
 
-// Rank 0's watch; rank 1 is played by the test.
+// The watchdog of rank 0. The test plays rank 1.
 class Watched : public ::testing::Test {
  protected:
   void begin(std::chrono::milliseconds timeout, const Process& other) {
     c10d::TCPStoreOptions options;
     options.isServer = true;
-    options.port = 0;  // any that is free
+    options.port = 0;  // any free port
     options.waitWorkers = false;
     store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
     beat('w', other);
@@ -86,7 +86,7 @@ class Watched : public ::testing::Test {
   void beat(char state, const Process& process) {
     store_->set("beat/1", Beat{++count_, state, process, {}}.text());
   }
-  // Until the watch has looked at rank 1 some times.
+  // Waits until the watchdog has checked rank 1 several times.
   void let_it_look() {
     ASSERT_TRUE(eventually([&] { return store_->check({"beat/0"}); }));
     const auto own = [&] {
@@ -150,7 +150,7 @@ TEST_F(Watched, NamesTheStateOfALivingRankAfterTheTimeout) {
             "1 l is alive but did not come to all_reduce on dp in 1 s (stopped by a signal, state T)");
 }
 
-// The store of a stopped rank 0: its calls do not return.
+// The store of a stopped rank 0, whose calls block.
 class SilentStore : public c10d::HashStore {
  public:
   void set(const std::string& key, const std::vector<uint8_t>& data) override {
@@ -184,7 +184,7 @@ TEST(SilentRankZero, IsNamedAsStoppedByTheProcessTable) {
   store->is_silent = false;
 }
 
-// Its store falls silent before the watchdog has read any heartbeat.
+// The store of rank 0 falls silent before the watchdog has read any heartbeat.
 TEST(SilentRankZero, IsNamedAsStoppedByARankThatHasOnlyMetIt) {
   const Child server([] {});
   const auto store = c10::make_intrusive<SilentStore>();

@@ -1,4 +1,4 @@
-// Collectives of many ranks: messages of a rank, and what they compute.
+// Collectives of many ranks: number of messages per rank, and results.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
@@ -104,7 +104,7 @@ TEST_P(ManyRanks, SumInRankOrderWithFewMessages) {
   while ((1 << log) < size) ++log;
   for (size_t rank = 0; rank < got.size(); ++rank) {
     EXPECT_EQ(std::memcmp(got[rank].const_data_ptr(), want.const_data_ptr(), want.nbytes()), 0) << rank;
-    EXPECT_LE(messages[rank], 2 * log) << rank;  // 24 for 4,096 ranks
+    EXPECT_LE(messages[rank], 2 * log) << rank;  // 24 with 4,096 ranks
   }
 }
 
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ManyRanks,
                                             ::testing::Values(at::kFloat, at::kBFloat16),
                                             ::testing::Values(Reduce::sum, Reduce::average, Reduce::max)));
 
-// Runs `body` on every rank and returns the most messages of one, sent and received.
+// Runs `body` on every rank. Returns the largest number of messages that one rank sent and received.
 int most_messages(int size, const std::function<void(int rank, WireCollectives& collectives)>& body) {
   Post post;
   std::vector<int> messages(static_cast<size_t>(size));
@@ -129,7 +129,7 @@ int most_messages(int size, const std::function<void(int rank, WireCollectives& 
   return *std::max_element(messages.begin(), messages.end());
 }
 
-// Small whole numbers: every order of adding gives the same sum.
+// Small integers, whose sums do not depend on the order of addition.
 at::Tensor numbers(int rank, int64_t count, at::ScalarType type) {
   at::Tensor out = at::empty({count}, at::kFloat);
   for (int64_t i = 0; i < count; ++i)
@@ -148,7 +148,7 @@ class BlocksOfManyRanks : public ::testing::TestWithParam<Collective> {
     while ((1 << log) < size()) ++log;
     return log;
   }
-  // Of all ranks' numbers.
+  // Returns the sums over all ranks.
   std::vector<float> sums(int64_t count, Reduce reduce) const {
     std::vector<float> out(static_cast<size_t>(count), reduce == Reduce::max ? -100.0f : 0.0f);
     for (int rank = 0; rank < size(); ++rank) {
@@ -199,7 +199,7 @@ TEST_P(BlocksOfManyRanks, AreReduced) {
       const at::Tensor in = numbers(rank, whole, type()), out = at::empty({3}, type());
       collectives.run({.operation = Operation::reduce_scatter, .out = out, .in = in, .reduce = reduce});
       expect(out, want, rank);
-      // Twice: the staging memory and the tags are used again. In place.
+      // Runs twice, in place, to reuse the staging memory and the tags.
       const at::Tensor own = in.slice(0, 3 * rank, 3 * rank + 3);
       collectives.run({.operation = Operation::reduce_scatter, .out = own, .in = in, .reduce = reduce});
       expect(own, want, rank);
@@ -208,7 +208,7 @@ TEST_P(BlocksOfManyRanks, AreReduced) {
   }
 }
 
-// Above 16 KiB; sizes that the ranks do not divide, so that last blocks are short.
+// Sizes above 16 KiB that the ranks do not divide, so that last blocks are short.
 TEST_P(BlocksOfManyRanks, AreReducedAndGathered) {
   for (const Reduce reduce : {Reduce::sum, Reduce::average, Reduce::max})
     for (const int64_t count : {int64_t{8209}, int64_t{8193 + size()}}) {
@@ -218,7 +218,7 @@ TEST_P(BlocksOfManyRanks, AreReducedAndGathered) {
         collectives.run({.operation = Operation::all_reduce, .out = value, .in = value, .reduce = reduce});
         expect(value, want, rank);
       });
-      EXPECT_LE(most, 4 * rounds());  // 48 for 4,096 ranks
+      EXPECT_LE(most, 4 * rounds());  // 48 with 4,096 ranks
     }
 }
 

@@ -1,4 +1,4 @@
-// A data set that counts upwards, right or wrong in the way that HEDDLE_FAULT says.
+// A data set of consecutive numbers, correct unless HEDDLE_FAULT selects a fault.
 #include <atomic>
 #include <cstdlib>
 #include <numeric>
@@ -77,14 +77,14 @@ class Faulty : public IDataset {
   }
 
  private:
-  // Writes its tokens by way of a member, which another thread changes meanwhile.
+  // Passes a token through a member that other threads overwrite (a data race).
   void share(const SampleTarget& to) const {
     shared_ = to.tokens[0];
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     to.tokens[0] = shared_;
   }
 
-  // A block of a file, which another thread may write to before this one has read it.
+  // Copies tokens from a static buffer that another thread may overwrite before the copy (a data race).
   static void copy_from_one_buffer(const SampleTarget& to) {
     static std::vector<int64_t> buffer(1 << 12);
     std::iota(buffer.begin(), buffer.end(), to.tokens[0]);

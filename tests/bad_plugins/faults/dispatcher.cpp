@@ -1,6 +1,6 @@
-// Experts split over ep, right without HEDDLE_FAULT: every rank gets all tokens, computes those of its
-// experts, and the results are summed. Each fault breaks one sentence of heddle/nn/experts.h or
-// parallelizer.h.
+// Expert parallelism over ep by gathering all tokens: every rank computes its experts for all tokens, and the
+// outputs are summed. HEDDLE_FAULT selects a fault; each fault violates one sentence of heddle/nn/experts.h
+// or parallelizer.h.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

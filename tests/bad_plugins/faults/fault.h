@@ -1,4 +1,4 @@
-// Which fault a plugin of this folder has: the environment's HEDDLE_FAULT, read where it acts.
+// Selects the fault of a plugin in this folder by the environment variable HEDDLE_FAULT.
 #pragma once
 
 #include <cstdlib>

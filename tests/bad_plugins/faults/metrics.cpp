@@ -1,5 +1,5 @@
-// Appends a letter for each record to a file, right without HEDDLE_FAULT. Each fault breaks one sentence of
-// heddle/plugin/metrics.h.
+// A metrics sink that appends one letter per record to a file. HEDDLE_FAULT selects a fault; each fault
+// violates one sentence of heddle/plugin/metrics.h.
 #include <fstream>
 #include <stdexcept>
 
@@ -37,7 +37,7 @@ class Faulty : public heddle::IMetrics {
   static bool is_snapshot() {
     return is("snapshot") || is("snapshot_in_place") || is("snapshot_not_declared") || is("snapshot_grows");
   }
-  // Writes the latest step as letters and a number.
+  // Overwrites the snapshot file with the number of the latest step.
   void replace(int64_t step) {
     const std::filesystem::path file = directory_ / "faulty.txt", next = directory_ / "faulty.txt.next";
     text_ = (is("snapshot_grows") ? text_ + text_ + "x" : "x") + std::to_string(step);

@@ -1,4 +1,4 @@
-// A small decoder, right without HEDDLE_FAULT. Each fault breaks one sentence of heddle/model/*.h.
+// A small decoder. HEDDLE_FAULT selects a fault; each fault violates one sentence of heddle/model/*.h.
 #include "model.h"
 
 #include <chrono>
@@ -20,7 +20,7 @@ std::vector<heddle::FieldInfo> keys() {
       {"max_positions", "int", "32", "1..1000", "Longest sequence.", ""},
       {"scale", "float", is("default_is_another") ? "0.25" : "0.5", "above 0", "Factor of each MLP.", ""},
       {"dtype", "str", "null", "", "Of the stored weights.", ""}};
-  // The types' words as ModelKeys writes them.
+  // The types are spelled as ModelKeys writes them.
   if (is("untyped_keys"))
     for (heddle::FieldInfo& key : out) key.type.clear();
   if (is("keys_without_help"))
@@ -93,7 +93,7 @@ class Spec : public heddle::ModelSpec {
   }
   heddle::StoredParts stored(const std::string& name, std::span<const int64_t> shape) const override {
     const bool table = name == "embed.table.weight", head = name == "last.head.weight";
-    if (is("stored_overlap") && (table || head))  // the second half of each, and never the first
+    if (is("stored_overlap") && (table || head))  // both read the second half; the first half stays unread
       return heddle::stored::slice("both", shape, 0, table ? 0 : 5, 2 * shape[0]);
     if (is("stored_leaves_a_gap") && table) return heddle::stored::slice("table", shape, 0, 1, shape[0] + 2);
     if (is("stored_twice") && table) return heddle::stored::whole("last.head.weight", shape);
@@ -112,7 +112,7 @@ class Spec : public heddle::ModelSpec {
   }
 
  private:
-  // Long enough for a kit's time limit in a test, and an end.
+  // Spins longer than the time limit that tests give a kit, but not forever.
   static void loop() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(12);
     while (std::chrono::steady_clock::now() < end) {
@@ -120,7 +120,7 @@ class Spec : public heddle::ModelSpec {
   }
 
   Config config_;
-  bool given_;  // the key `scale`
+  bool given_;  // whether the key `scale` is set
 };
 
 class Family : public heddle::IModelFamily {

@@ -1,4 +1,4 @@
-// A small decoder of heddle's layers: its keys and its units.
+// A small decoder made of heddle's layers: its configuration keys and its units.
 #pragma once
 
 #include <string>

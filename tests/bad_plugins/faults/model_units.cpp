@@ -1,4 +1,4 @@
-// The modules, right without HEDDLE_FAULT.
+// Modules of the small decoder, correct without HEDDLE_FAULT.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -55,7 +55,7 @@ struct WrongTanh : torch::autograd::Function<WrongTanh> {
   }
 };
 
-// The same values; its gradient is twice too large.
+// Identity whose gradient is twice too large.
 struct Doubled : torch::autograd::Function<Doubled> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
@@ -128,7 +128,7 @@ class Layer : public Module {
   }
 
  private:
-  // What only faults do.
+  // Applies the selected fault to the hidden states.
   at::Tensor spoilt(at::Tensor x, const Batch& batch) {
     if (is("throws_in_forward")) throw std::out_of_range("table of layers");
     if (is("loops_in_forward"))
@@ -160,7 +160,7 @@ class Layer : public Module {
     return x;
   }
 
-  // x + x / 2 - x / 2, the last on another stream of the device that nothing orders.
+  // Returns x + x / 2 - x / 2. The subtraction runs on another stream without synchronization.
   static at::Tensor added_elsewhere(const at::Tensor& x) {
     if (!x.is_cuda()) return x;
     const at::Tensor half = x * 0.5;
@@ -169,7 +169,7 @@ class Layer : public Module {
     return x + half - half;
   }
 
-  // The mean square of the numbers of the text.
+  // Adds the mean square of the hidden states of all non-padding tokens as an auxiliary loss.
   at::Tensor with_auxiliary_loss(const at::Tensor& x, const Batch& batch) {
     at::Tensor squares = (x * x).mean(-1);
     if (batch.padding.defined() && !is("auxiliary_counts_padding"))

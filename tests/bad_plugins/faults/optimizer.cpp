@@ -1,4 +1,4 @@
-// Gradient descent with momentum, right without HEDDLE_FAULT. Each fault breaks one sentence of
+// SGD with momentum. HEDDLE_FAULT selects a fault; each fault violates one sentence of
 // heddle/parallel/optimizer.h.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>

@@ -1,5 +1,5 @@
-// The feed-forward layers split over tp, right without HEDDLE_FAULT. Each fault breaks one sentence of
-// heddle/parallel/parallelizer.h, shard.h, communicator.h or batch.h.
+// Tensor parallelism of the feed-forward layers. HEDDLE_FAULT selects a fault; each fault violates one
+// sentence of heddle/parallel/parallelizer.h, shard.h, communicator.h or batch.h.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -160,7 +160,7 @@ class Faulty : public heddle::IParallelizer {
     });
   }
 
-  // Long enough for a kit's time limit in a test, and an end.
+  // Spins longer than the time limit that tests give a kit, but not forever.
   static void loop() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(12);
     while (std::chrono::steady_clock::now() < end) {

@@ -1,4 +1,4 @@
-// A strategy that sums gradients with a momentum of its own, right without HEDDLE_FAULT. Each fault breaks
+// A strategy that all-reduces gradients and adds momentum. HEDDLE_FAULT selects a fault; each fault violates
 // one sentence of heddle/parallel/strategy.h or needs.h.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -77,7 +77,7 @@ class Stage : public heddle::ParallelStage {
   std::unique_ptr<heddle::ParallelStage> inner_;
   const heddle::DeviceMesh mesh_;
   double momentum_;
-  std::vector<std::pair<std::string, at::Tensor>> kept_;  // by parameter that trains
+  std::vector<std::pair<std::string, at::Tensor>> kept_;  // one entry per trained parameter
 };
 
 class Faulty : public heddle::IStrategy {

@@ -1,5 +1,5 @@
-// Freezes the norms and adds a scale to the last unit's input, right without HEDDLE_FAULT. Each fault breaks
-// one sentence of heddle/plugin/transform.h.
+// Freezes the norms and adds a scale to the last unit's input. HEDDLE_FAULT selects a fault; each fault
+// violates one sentence of heddle/plugin/transform.h.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
@@ -26,7 +26,7 @@ heddle::ConfigSchema<Config> schema() {
   return heddle::ConfigSchema<Config>().field("unused", &Config::unused, "Does nothing.");
 }
 
-// One number a channel: the gradient of a single one, before a norm, would be rounding alone.
+// One scale per channel. The gradient of one scalar before a norm would consist of rounding errors only.
 class Scale : public heddle::Module {
  public:
   Scale(int64_t width, const at::TensorOptions& options) : weight(at::ones({width}, options)) {

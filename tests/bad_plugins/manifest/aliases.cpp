@@ -1,4 +1,4 @@
-// Bad: other aliases in the body than in the manifest.
+// Bad: the aliases in the body differ from the aliases in the manifest.
 #include "bad_plugins/plain.h"
 
 HEDDLE_PLUGIN("aliases", "0.1.0", "strategy aliases alias-one") {

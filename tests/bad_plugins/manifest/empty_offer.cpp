@@ -1,4 +1,4 @@
-// Bad: an entry function that forgets to offer anything.
+// Bad: the entry function registers nothing.
 #include "bad_plugins/plain.h"
 
 HEDDLE_PLUGIN("empty_offer", "0.1.0") {}

@@ -1,4 +1,4 @@
-// Bad: offers a strategy that its manifest does not name.
+// Bad: registers a strategy that the manifest does not name.
 #include "bad_plugins/plain.h"
 
 HEDDLE_PLUGIN("lies", "0.1.0") {

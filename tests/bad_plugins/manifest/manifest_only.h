@@ -1,4 +1,4 @@
-// Writes manifest by hand, and ends the process if the library is opened: a refusal must come before that.
+// Macros for a manifest written by hand. NEVER_OPENED aborts if the library is opened despite its manifest.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Bad: a shared library that never heard of HEDDLE_PLUGIN.
+// Bad: a shared library without HEDDLE_PLUGIN.
 extern "C" __attribute__((visibility("default"))) int answer() {
   return 42;
 }

@@ -1,4 +1,4 @@
-// Bad: manifest that offer a kind of thing that there is not.
+// Bad: the manifest offers an unknown kind of component.
 #include "manifest_only.h"
 
 HAND_WRITTEN_MANIFEST("heddle plugin manifest 1\nabi " HEDDLE_ABI_TAG

@@ -1,4 +1,4 @@
-// Bad: built for another LibTorch, or with another standard library.
+// Bad: built for another LibTorch version or with another C++ standard library.
 #include "manifest_only.h"
 
 HAND_WRITTEN_MANIFEST("heddle plugin manifest 1\nabi sdk=" HEDDLE_TEXT_OF(

@@ -1,5 +1,5 @@
-// Bad: the section that is read from the file is not what the opened library exports, as when the file is
-// replaced between the two.
+// Bad: the manifest in the file's ELF section differs from the manifest that the opened library exports, as
+// when the file is replaced between reading and opening.
 #include "heddle/plugin/entry_point.h"
 #include "manifest_only.h"
 

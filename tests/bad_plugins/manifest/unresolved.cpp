@@ -1,4 +1,4 @@
-// Bad: calls a function that no library has.
+// Bad: calls a function that no library defines.
 #include "manifest_only.h"
 
 namespace heddle {

@@ -1,4 +1,4 @@
-// Bad: the strategy throws when it is made, because it does work in its constructor.
+// Bad: the strategy does work in its constructor, which throws.
 #include <stdexcept>
 
 #include "bad_plugins/plain.h"

@@ -1,4 +1,4 @@
-// Bad when it runs: its schedule loses the last backward when there are more than three microbatches.
+// Bad at run time: the schedule drops the last backward when there are more than three microbatches.
 #include <algorithm>
 
 #include "heddle/sdk.h"

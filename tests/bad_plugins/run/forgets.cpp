@@ -1,4 +1,4 @@
-// Bad when it runs: is admitted, and never sums gradients over the ranks.
+// Bad at run time: passes admission but never reduces gradients over the ranks.
 #include "bad_plugins/plain.h"
 #include "core/parallel/single.h"
 

@@ -1,4 +1,4 @@
-// Bad when it runs: sums a gradient when its hook is called, as if that were once in the last backward.
+// Bad at run time: reduces a gradient on each hook call, as if the hook ran once in the last backward.
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 

@@ -1,5 +1,5 @@
-// Bad later: is admitted, and throws when a run makes it with a field that is not the default, or uses
-// it.
+// Bad at run time: passes admission, but throws when constructed with a field that is not the default and
+// when a stage is built.
 #include <stdexcept>
 
 #include "bad_plugins/plain.h"

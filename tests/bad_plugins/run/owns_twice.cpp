@@ -1,4 +1,4 @@
-// Bad when it runs: owns a parameter for each of its slots, so a tied one twice, with two tensors.
+// Bad at run time: owns one tensor per parameter slot, so a tied parameter is owned twice.
 #include <ATen/ops/empty.h>
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Bad beside another one: a second parallelizer for the axis tp.
+// Bad beside another parallelizer of tp: a second parallelizer for the axis tp.
 #include "heddle/sdk.h"
 
 namespace {

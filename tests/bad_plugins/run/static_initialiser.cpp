@@ -1,5 +1,5 @@
-// Bad in pairs: two libraries that register one operator namespace while they are opened. LibTorch throws
-// from a static initialiser there, and nothing can catch it: the process ends.
+// Bad in pairs: two libraries that register the same operator namespace in static initializers. LibTorch
+// throws from a static initializer, so the exception cannot be caught and the process aborts.
 #include <torch/library.h>
 
 #include "bad_plugins/manifest/manifest_only.h"

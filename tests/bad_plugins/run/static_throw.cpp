@@ -1,4 +1,4 @@
-// Bad: a static initialiser throws while the file is opened, where nothing can catch it.
+// Bad: a static initializer throws while the library is opened, which no caller can catch.
 #include <stdexcept>
 
 #include "bad_plugins/manifest/manifest_only.h"

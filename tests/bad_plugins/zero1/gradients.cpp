@@ -1,4 +1,4 @@
-// Gradients to sums, and sums to the owned shards.
+// Reduce-scatter of gradients into the owned shards.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/engine.h>
@@ -70,7 +70,7 @@ void Stage::scatter(Bucket& bucket) {
   if (is(Fault::clips_gradients)) bucket.sum.clamp_(-0.01, 0.01);
 }
 
-// The part of the sum becomes the gradients of the parameter's shards.
+// Sets the gradients of the parameter's owned shards from this rank's part of the bucket's sum.
 void Stage::give(const Parameter& parameter, const Bucket& bucket, size_t index) {
   const bool unused = used_.const_data_ptr<float>()[index] == 0;
   int64_t at = std::max<int64_t>(parameter.begin - group_.rank() * bucket.part, 0);
@@ -86,7 +86,7 @@ void Stage::give(const Parameter& parameter, const Bucket& bucket, size_t index)
   }
 }
 
-// --- What only faults need.
+// --- Helpers of single faults.
 
 void Stage::take_all() {
   for (Parameter& parameter : trained_)

@@ -1,4 +1,4 @@
-// Parameters with storage, buckets over them, and the part of each that this rank owns.
+// Materializes parameters, builds flat buckets over them and computes the part that this rank owns.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -15,7 +15,7 @@ namespace zero1 {
 
 using heddle::Shard;
 
-// Each parameter once, with storage; a tied slot gets the tensor of the first one.
+// Materializes each parameter once. Tied slots share the first slot's tensor.
 void Stage::collect(std::span<const heddle::Placed> placed, c10::Device device) {
   std::map<std::string, at::Tensor> seen;
   for (const auto& unit : units_)
@@ -44,7 +44,7 @@ void Stage::collect(std::span<const heddle::Placed> placed, c10::Device device) 
     }
 }
 
-// The parameters of the bucket become views of one buffer, and this rank owns a part of it.
+// Makes the bucket's parameters views of one buffer and records the part that this rank owns.
 void Stage::add(const heddle::parallel::FlatBucket& flat, c10::Device device) {
   static int first_ranks = 0;
   if (first_ranks == 0) first_ranks = group_.size();

@@ -1,5 +1,5 @@
-// ZeRO-1 (Rajbhandari et al. 2020) in its simplest form: whole parameters on every rank, and a part of each
-// bucket owned by each rank, which updates it. Where kFault says so, one thing in it is wrong.
+// ZeRO-1 (Rajbhandari et al. 2020) in its simplest form: every rank holds all parameters, and each rank owns
+// and updates one part of every bucket. kFault selects one fault.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,17 +16,17 @@
 namespace zero1 {
 
 struct Parameter {
-  at::Tensor leaf;             // the model's
-  heddle::Shard whole;         // without a tensor
-  int64_t begin = 0, end = 0;  // in its bucket
+  at::Tensor leaf;             // the model's parameter
+  heddle::Shard whole;         // has no tensor
+  int64_t begin = 0, end = 0;  // range in the bucket
   size_t first_shard = 0, shards = 0;
-  at::Tensor taken;  // a gradient that a fault took too early
+  at::Tensor taken;  // gradient that a fault took too early
 };
 
 struct Bucket {
-  size_t first = 0, last = 0;         // parameters
-  int64_t part = 0;                   // elements of a rank's part
-  at::Tensor values, gradients, sum;  // [ranks * part], the same, [part]
+  size_t first = 0, last = 0;         // range of parameters
+  int64_t part = 0;                   // elements per rank
+  at::Tensor values, gradients, sum;  // sizes [ranks * part], [ranks * part], [part]
 };
 
 class Stage : public heddle::ParallelStage {
@@ -59,7 +59,7 @@ class Stage : public heddle::ParallelStage {
   void scatter(Bucket& bucket);
   void give(const Parameter& parameter, const Bucket& bucket, size_t index);
 
-  // What only faults need.
+  // Helpers of single faults.
   void take_all();
   void watch_leaves();
   void watch_backward(const at::Tensor& output);
@@ -69,7 +69,7 @@ class Stage : public heddle::ParallelStage {
   std::vector<Parameter> trained_, frozen_;
   std::vector<Bucket> buckets_;
   std::vector<heddle::Shard> owned_;
-  at::Tensor used_;  // per trained parameter: 1 when a rank has a gradient
+  at::Tensor used_;  // per trained parameter: 1 if any rank has a gradient
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   bool unsharded_ = false, last_ = false, filled_ = false, stepped_ = false;
   int64_t forwards_ = 0, started_ = 0, backwards_ = 0, changes_ = 0;

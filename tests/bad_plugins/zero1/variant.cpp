@@ -1,4 +1,4 @@
-// One variant of ZeRO-1 as a plugin: the manifest and the fault. VARIANT is a name of Fault.
+// One variant of ZeRO-1 as a plugin. The macro VARIANT names a value of Fault.
 #include "bad_plugins/manifest/manifest_only.h"
 #include "faults.h"
 

@@ -1,4 +1,4 @@
-// The calls of the interface, and the strategy.
+// The strategy and the entry points of its stage.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
@@ -53,7 +53,7 @@ void Stage::reduce_gradients() {
 void Stage::finish_gradients() {
   if (is(Fault::throws_in_finish)) throw std::runtime_error("no free buffer");
   if (is(Fault::exits_in_finish) && group_.rank() == 0) std::_Exit(0);
-  if (is(Fault::loops_in_finish) && group_.rank() == 1) {  // an end, for the process of the test
+  if (is(Fault::loops_in_finish) && group_.rank() == 1) {  // bounded, so that the test's process ends
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(12);
     while (std::chrono::steady_clock::now() < end) {
     }

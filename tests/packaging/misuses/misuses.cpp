@@ -1,4 +1,4 @@
-// Each has an axis of its name in a view of its own, and breaks one rule of a parallelizer.
+// Parallelizers with an axis and a view of their own name. Each breaks one rule of a parallelizer.
 #include <ATen/ops/ones.h>
 
 #include <string>

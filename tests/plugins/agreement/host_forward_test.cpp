@@ -273,7 +273,7 @@ TEST(HostForward, RunsAUnitTwice) {
   expect_plain({one(twice), one(twice), one(once)});
 }
 
-// As layers of T5 hand on the position bias of the first one.
+// T5 layers pass on the position bias of the first layer in the same way.
 TEST(HostForward, PassesATensorThroughUnits) {
   const auto handed_on = [](HostModel& model, at::Tensor x) {
     model.before(kA);

@@ -16,7 +16,7 @@ std::string sharding(const std::string& place) {
 const std::vector<std::string> kNames = {"embed.weight", "layer1.weight", "layer1.bias", "layer1.scale",
                                          "layer1.extra"};
 
-// As with LoRA, every large matrix is frozen, and small parameters are trained.
+// Every large matrix is frozen, and small parameters are trained, as with LoRA.
 const std::vector<std::string> kMix = {"embed.weight", "layer0.weight", "layer1.weight", "layer2.weight",
                                        "head.weight"};
 
@@ -65,7 +65,7 @@ TEST(Fsdp2Frozen, DoesNotReduceFrozenParameters) {
   EXPECT_EQ(count(collectives("", {}), "reduce_scatter"), 5);
   for (const std::string& place : kPlaces)
     EXPECT_EQ(count(collectives(sharding(place), kNames), "reduce_scatter"), 3) << place;
-  // Of a layer's 36 + 6 + 1 + 6 elements, bias, scale and extra are reduced, with a flag each.
+  // A layer has 36 + 6 + 1 + 6 elements. Only bias, scale and extra are reduced, with one flag each.
   const Events mix = collectives("", kMix);
   EXPECT_EQ(count(mix, "reduce_scatter"), 3);
   const Events all = collectives("", {});

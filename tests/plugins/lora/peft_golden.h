@@ -1,4 +1,4 @@
-// What PEFT trained and merged (tests/golden/make_dora.py, make_joined.py), and tensors of sources and files.
+// Results of PEFT's training and merging (tests/golden/make_dora.py, make_joined.py), and tensor readers.
 #pragma once
 
 #include <functional>

@@ -78,7 +78,7 @@ TEST_F(LoraRuns, NameTheCheckpointOfTheirBase) {
   EXPECT_EQ(nlohmann::json::parse(text)["base_model_name_or_path"], (runs / "base/epoch_0_step_1").string());
 }
 
-// As in PEFT, the embedding is not affected.
+// The embedding stays unchanged, as in PEFT.
 TEST_F(LoraRuns, AdaptOnlyTheHeadIfItIsTied) {
   runs.pretrained = "";
   runs.model.insert(runs.model.size() - 1, ", tie_word_embeddings: true");

@@ -147,7 +147,7 @@ TEST(Megatron, SumsBfloat16InFloat32AndRoundsOnce) {
                     low_gradients(more, 4, 1)));
 }
 
-// With powers of two, a division before the sum loses no bit.
+// A division by a power of two before the sum loses no bit.
 TEST(Megatron, DividesBeforeOrInTheCollectiveToTheSameBitsForPowersOfTwo) {
   for (const int ranks : {2, 4})
     EXPECT_TRUE(equal(low_gradients(kFlat + "average_in_collective: true", ranks, 1),

@@ -41,7 +41,7 @@ TEST(GlobalBalanceLoss, EqualsTheLayersLossForOneMicrobatch) {
   expect_same_losses(train(balanced("mixtral", 1)), train(other));
 }
 
-// As many microbatches per rank as on one rank, with fewer rows.
+// Each rank has as many microbatches as the single rank, with fewer rows.
 TEST(GlobalBalanceLoss, EqualsOneRankOverDataExpertsAndTensors) {
   expect_equal_on(balanced("mixtral", 2),
                   {"[fsdp2|ddp|megatron_fsdp] [dp2|dp2 ep2|tp2 ep2|dp2 tp2 ep4] calls2"}, expect_same_losses);

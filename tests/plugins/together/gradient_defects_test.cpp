@@ -21,7 +21,7 @@ TEST(GradientDefects, ScalesAndReducesAccumulatedGradientsOnce) {
                              "fsdp2(defer_fsdp_grad_sync: [false|true]) [dp1 calls4|dp4 replicas2 calls3]"});
 }
 
-// With a reduce dtype that differs from the gradients' dtype, gradients must not be added twice.
+// Gradients must not be added twice if the reduce dtype differs from the gradients' dtype.
 TEST(GradientDefects, AddsEachMicrobatchOnceInAnotherReduceDtypeOnOneRank) {
   for (const std::string& half : alternatives("fsdp2(" + kBfloat16 + ", defer_fsdp_grad_sync: [false|true])"))
     expect_equal_on(on(plain(1), half), {half + " calls4"}, [](const Outcome& often, const Outcome& once) {

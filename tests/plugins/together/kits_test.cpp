@@ -137,7 +137,7 @@ TEST(ScheduleKits, RefuseAScheduleThatLosesABackward) {
 }
 
 TEST(ParallelizerKits, ReportAParallelizerThatSplitsNothing) {
-  // It splits nothing, which gives correct results: every rank computes the whole model.
+  // The parallelizer splits nothing. Results are correct, because every rank computes the whole model.
   const Report report = check_plugin(bad("splits_tp"), {.ranks = {2}});
   EXPECT_TRUE(kit(report, "returns what it split").passed) << report.text();
 }

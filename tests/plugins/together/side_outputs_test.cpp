@@ -92,8 +92,8 @@ TEST(SideOutputs, EqualOneRankWhenDividedByMicrobatches) {
   expect_equal_on(probed(run, options), {"ddp dp2", "single pp2(1f1b)", "megatron dp2"});
 }
 
-// With side outputs one sum over the world replaces those over data and stages, and one more collective
-// computes the maxima. Without side outputs nothing changes.
+// Side outputs replace the sums over data and stages by one sum over the world, and add one collective for
+// the maxima. Without side outputs nothing changes.
 TEST(SideOutputs, AddAtMostOneCollectiveToAStep) {
   const auto collectives = [](bool with, int steps) {
     Training run = on(single_model(), "ddp dp2 pp2(1f1b)");

@@ -1,5 +1,5 @@
-// Collectives and transfers of the fake NCCL. A collective is a meeting of its ranks' streams; a transfer is
-// one of two.
+// Collectives and transfers of the fake NCCL. A collective synchronizes the streams of its ranks, a transfer
+// those of two ranks.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using Operation = mesh::Operation;
 
-// A call of NCCL between the start and the end of a group.
+// An NCCL call between ncclGroupStart() and ncclGroupEnd().
 struct PostedCall {
   ncclComm_t comm;
   cudaStream_t stream;
@@ -26,7 +26,7 @@ struct PostedCall {
 
 thread_local std::vector<PostedCall> asked;
 
-constexpr int kCtas = 32;  // of a kernel of NCCL at most
+constexpr int kCtas = 32;  // maximum per NCCL kernel
 
 at::ScalarType dtype_of(ncclDataType_t type) {
   switch (type) {
@@ -53,7 +53,7 @@ Reduce reduce_of(ncclRedOp_t operation) {
   return operation == ncclSum ? Reduce::sum : operation == ncclMax ? Reduce::max : Reduce::average;
 }
 
-// Returns a device's memory as a kernel sees it.
+// Returns device memory as a kernel sees it.
 at::Tensor seen(const void* address, size_t count, ncclDataType_t type) {
   return at::from_blob(Machine::get().kernel_bytes(address), {static_cast<int64_t>(count)},
                        at::TensorOptions(dtype_of(type)));
@@ -79,13 +79,13 @@ void perform(Together& of) {
   of.calls[1].out.copy_(of.calls[0].in);
 }
 
-// The call of a communicator's next collective or transfer, made by the first who comes.
+// Returns the state of a communicator's next collective or transfer, created by the first rank that posts it.
 std::shared_ptr<Together> together(ncclComm& comm, const mesh::Call& call) {
   const bool sends = call.operation == Operation::send,
              direct = sends || call.operation == Operation::receive;
   const int source = !direct ? -1 : sends ? comm.rank : call.peer;
   const int target = !direct ? -1 : sends ? call.peer : comm.rank;
-  // A transfer to itself has both sides here.
+  // A transfer to itself has both sides on this rank.
   const int side = direct && source == target ? (sends ? -2 : -3) : target;
   const std::lock_guard lock(world().mutex);
   std::shared_ptr<Together>& found = comm.shared->calls[{source, target, comm.posted[{source, side}]++}];
@@ -101,8 +101,8 @@ std::shared_ptr<Together> together(ncclComm& comm, const mesh::Call& call) {
   return found;
 }
 
-// A send among other calls of its group does not wait for its receiver, as they run at once: its bytes are
-// put aside.
+// Buffers a send that is grouped with other calls. The calls of a group run at once, so the send must not
+// wait for its receiver.
 void put_aside(const PostedCall& one, const std::shared_ptr<Together>& of, const std::string& name) {
   const at::Tensor from = one.call.in;
   of->calls[0].in = at::empty(from.sizes(), from.options());
@@ -128,8 +128,8 @@ void launch(const PostedCall& one, bool alone) {
   Machine::get().launch(index_in(one.stream), std::move(task), one.ranges);
 }
 
-// NCCL moves a large call in packs of 16 bytes only where each tensor, and each rank's part of it, begins at
-// one.
+// Returns whether NCCL may move the call in packs of 16 bytes: large calls need every tensor, and every
+// rank's part, aligned to 16 bytes.
 bool is_aligned(const mesh::Call& call, const std::vector<Range>& ranges) {
   constexpr size_t kPack = 16;
   size_t whole = 0, part = SIZE_MAX;
@@ -155,7 +155,7 @@ bool is_transfer(const mesh::Call& call) {
   return call.operation == Operation::send || call.operation == Operation::receive;
 }
 
-// A host that is in a call of NCCL; ended: the result of a call whose communicator was given up meanwhile.
+// Marks the host as inside an NCCL call, which fails if the communicator is aborted or revoked.
 class Inside {
  public:
   Inside(ncclComm& comm, std::unique_lock<std::mutex>& lock) : comm_(comm), lock_(lock) { ++comm_.inside; }
@@ -169,7 +169,7 @@ class Inside {
   }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
-  // False: the communicator was given up.
+  // Returns false if the communicator was aborted or revoked.
   bool wait_for(const std::function<bool()>& condition) {
     const uint64_t era = world().era;
     world().changed.wait(lock_,
@@ -182,14 +182,14 @@ class Inside {
   std::unique_lock<std::mutex>& lock_;
 };
 
-// Connections that the first call of a communicator, and of one rank to another in it, makes.
+// Returns the connection that the call needs: (-1, -1) for a collective, (source, target) for a transfer.
 std::pair<int, int> edge_of(const PostedCall& one) {
   if (!is_transfer(one.call)) return {-1, -1};
   return one.call.operation == Operation::send ? std::pair(one.comm->rank, one.call.peer)
                                                : std::pair(one.call.peer, one.comm->rank);
 }
 
-// The host waits until the other ranks of each first call have come to it, too. The calls are of one
+// Blocks the host until the other ranks of each first call have posted it too. All calls belong to one
 // communicator.
 bool connect(const std::vector<PostedCall>& all, Inside& inside) {
   for (const PostedCall& one : all) one.comm->shared->connected[edge_of(one)].insert(one.comm->rank);
@@ -214,7 +214,7 @@ ncclResult_t group_end() {
     --world().held;
     if (!let_through || !connect(all, inside)) return ncclInternalError;
   }
-  for (const bool sends : {true, false})  // sends first: none of them waits
+  for (const bool sends : {true, false})  // sends first, because no send waits
     for (const PostedCall& one : all)
       if ((one.call.operation == Operation::send) == sends) launch(one, all.size() == 1);
   return ncclSuccess;

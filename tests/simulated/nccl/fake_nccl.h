@@ -1,4 +1,4 @@
-// NCCL and CUDA's runtime on simulated GPUs: the table of functions of plugins/nccl, and what goes wrong.
+// Fake NCCL and CUDA runtime on simulated GPUs: a function table for plugins/nccl, and fault injection.
 #pragma once
 
 #include <chrono>
@@ -9,30 +9,30 @@
 
 namespace heddle::simulated {
 
-// Questions of tests about the communicators of this process. All calls are safe from any thread. The first
-// call of a communicator, and of one rank to another, blocks the host until the other ranks come to theirs,
-// as NCCL connects them then. Large calls whose parts do not begin at multiples of 16 bytes are refused.
+// Test access to the communicators of this process. Thread-safe. The first call of a communicator, and the
+// first transfer of each pair, block the host until the other ranks post theirs, because NCCL connects ranks
+// then. Large calls with parts not aligned to 16 bytes are refused.
 struct FakeNccl {
-  // Forgets all; what waits in NCCL ends.
+  // Resets all state. Blocked NCCL calls return.
   static void begin();
-  // The numbers of the communicators that each device has joined, in its order. The same number: the same
-  // one.
+  // Returns, by device, the communicators that the device joined, in order. Equal numbers mean the same
+  // communicator.
   static std::map<int, std::vector<int>> joined();
-  // Ranks of the communicator of that number.
+  // Returns the number of ranks of a communicator.
   static int size_of(int number);
-  static int aborted();       // communicators that ended by an abort
-  static int freed_in_use();  // aborts of a communicator that a host was in
-  // The bytes from which a call is large, until begin(): 64 KiB by default.
+  static int aborted();       // number of aborted communicators
+  static int freed_in_use();  // number of communicators aborted during a host call
+  // Sets the size in bytes from which a call is large, until begin(). Default: 64 KiB.
   static void set_large(size_t bytes);
-  // A call whose communicator is given up goes on for so long.
+  // Sets how long a call continues after its communicator is aborted.
   static void linger(std::chrono::milliseconds time);
-  // The hardware as the environment sets it now, until the machine begins anew: kernels of 32 of 132 CTAs.
+  // Sets hardware limits from the environment until the machine is reset: 132 CTAs, 32 per kernel.
   static void start_driver();
-  // Later calls stay in NCCL, on the host, until they are aborted: those of the devices' communicators, as a
-  // first call does that connects to a rank that is gone.
+  // Blocks later calls on the devices' communicators on the host until they are aborted, as a first call to a
+  // lost rank does.
   static void hold_calls(bool hold);
-  static bool is_held();  // a call is held now
-  // The asynchronous error of every communicator.
+  static bool is_held();  // whether a call is blocked now
+  // Sets the asynchronous error of every communicator.
   static void fail_all();
 };
 

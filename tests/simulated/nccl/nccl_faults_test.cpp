@@ -1,4 +1,4 @@
-// The groups and the watchdog of plugins/nccl when ranks are late or lost.
+// Groups and watchdog of plugins/nccl with late and lost ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,8 +31,8 @@ at::Tensor ones_of(int rank) {
   return at::ones({4}, at::TensorOptions(at::kFloat).device(at::kCUDA, static_cast<c10::DeviceIndex>(rank)));
 }
 
-// Two ranks with the group dp; the error that rank 0 ends with. `body` is that of rank 0, and `other` that of
-// rank 1.
+// Runs two ranks with the group dp and returns the error of rank 0. Rank 0 runs `body`, rank 1 runs
+// `other`.
 using RankBody = std::function<void(Communicator&)>;
 std::string error_of(std::chrono::milliseconds timeout, const RankBody& body, const RankBody& other) {
   std::string message;
@@ -56,7 +56,7 @@ void wait_until(const std::function<bool()>& what) {
   EXPECT_TRUE(what());
 }
 
-// Posts until an error ends it.
+// Posts collectives until one throws.
 void post_on(Communicator& group, int rank) {
   for (int call = 0; call < 2000; ++call) {
     group.all_reduce(ones_of(rank))->wait();
@@ -73,7 +73,7 @@ TEST(NcclFaults, NameTheCollectiveWhenARankPostsNothing) {
   EXPECT_EQ(FakeNccl::aborted(), 2);
 }
 
-// A first call connects ranks, and stays in NCCL where the other one is gone.
+// A first call connects to the other ranks, and blocks in NCCL if one of them is lost.
 TEST(NcclFaults, FreeAHostStuckInNcclByTheWatchdog) {
   begin();
   const auto idle = [](Communicator&) { wait_until([] { return FakeNccl::aborted() > 0; }); };
@@ -86,12 +86,12 @@ TEST(NcclFaults, FreeAHostStuckInNcclByTheWatchdog) {
   EXPECT_EQ(FakeNccl::freed_in_use(), 0);
 }
 
-// The call goes on for a while when its communicator is given up, and still reads it.
+// The call still uses its communicator for a while after the abort.
 TEST(NcclFaults, FreeACommunicatorWhenTheHostHasLeftItsCall) {
   begin();
   FakeNccl::linger(900ms);
   const auto idle = [](Communicator&) { wait_until([] { return FakeNccl::aborted() > 0; }); };
-  const auto body = [](Communicator& group) { post_on(group, 0); };  // connects to a rank that never posts
+  const auto body = [](Communicator& group) { post_on(group, 0); };  // connects to an idle rank
   EXPECT_THAT(error_of(300ms, body, idle), HasSubstr("all_reduce on dp"));
   EXPECT_EQ(FakeNccl::freed_in_use(), 0);
   EXPECT_EQ(FakeNccl::aborted(), 2);
@@ -109,7 +109,7 @@ TEST(NcclFaults, RefuseALargeCallOfMisalignedParts) {
     const at::Tensor buffer = at::ones(
         {4096}, at::TensorOptions(at::kFloat).device(at::kCUDA, static_cast<c10::DeviceIndex>(host.rank())));
     group->reduce_scatter(buffer.narrow(0, 2048, 1024), buffer.narrow(0, 0, 2048))->wait();
-    group->reduce_scatter(buffer.narrow(0, 2048, 3), buffer.narrow(0, 0, 6))->wait();  // small
+    group->reduce_scatter(buffer.narrow(0, 2048, 3), buffer.narrow(0, 0, 6))->wait();  // small call
     for (const auto& [first, part] : {std::pair{1, 1024}, {0, 1023}}) {
       try {
         group->reduce_scatter(buffer.narrow(0, 2100, part), buffer.narrow(0, first, 2 * part))->wait();
@@ -140,8 +140,8 @@ TEST(NcclEnvironment, IsFilledInAndKeepsWhatIsSet) {
   for (const auto& [name, value] : nccl::kSettings) unsetenv(name);
 }
 
-// Eight communicators at once, of 32 CTAs each, on devices that take 132 and start kernels in their own
-// orders.
+// Runs eight communicators concurrently, each with kernels of 32 CTAs, on devices that have 132 CTAs and
+// start kernels in different orders.
 std::string many_at_once() {
   begin();
   Machine::get().begin(simulated::Policy::late);
@@ -195,7 +195,7 @@ TEST(NcclFaults, NameTheCollectiveAndTheErrorOfNccl) {
   EXPECT_THAT(message, HasSubstr("remote process exited"));
 }
 
-// Progress that is late, and comes: no error.
+// Late progress is not an error.
 TEST(NcclFaults, WaitForALateRank) {
   begin();
   const auto late = [](Communicator& group) {
@@ -233,7 +233,7 @@ TEST(NcclFaults, TimeOutWhenARankDoesNotJoin) {
     EXPECT_EQ(error.code(), ErrorCode::timeout);
     EXPECT_THAT(error.message(), HasSubstr("rendezvous the other ranks"));
   }
-  begin();  // ends the thread that is in NCCL
+  begin();  // ends the thread that is blocked in NCCL
 }
 
 TEST(NcclFaults, StopJoiningWhenARankIsLost) {
@@ -254,7 +254,7 @@ TEST(NcclFaults, StopJoiningWhenARankIsLost) {
   begin();
 }
 
-// A host that is told of a lost rank, and says so when asked.
+// A rendezvous that reports a lost rank on request.
 class Losing : public AloneRendezvous {
  public:
   void interrupt(const void*, std::function<void()> release) override { release_ = std::move(release); }
@@ -271,7 +271,7 @@ TEST(NcclFaults, TakeALostRankFromTheHost) {
   nccl::Watchdog watchdog(host, 0);
   host.lose();
   std::this_thread::sleep_for(1s);
-  EXPECT_FALSE(watchdog.fault()->is_set());  // a program that exits on it has time to do so
+  EXPECT_FALSE(watchdog.fault()->is_set());  // leaves time to exit because of the lost rank
   wait_until([&] { return watchdog.fault()->is_set(); });
   wait_until([&] {
     std::this_thread::sleep_for(1ms);

@@ -1,4 +1,4 @@
-// Trainings whose ranks communicate by the groups of plugins/nccl, on simulated GPUs and a fake NCCL.
+// Training over the groups of plugins/nccl, on simulated GPUs and a fake NCCL.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ Training by_nccl(Training run) {
 
 const std::string kEachAlone = "[ddp dp2 calls2|fsdp2 dp3 calls2|single tp2(sequence)]";
 
-// On a NCCL of its own for each.
+// Runs each line on a fresh fake NCCL.
 void expect_equal_by_nccl(const Training& run, const std::string& lines) {
   for (const std::string& line : alternatives(lines)) {
     FakeNccl::begin();
@@ -38,7 +38,7 @@ void expect_equal_by_nccl(const Training& run, const std::string& lines) {
   }
 }
 
-// Bytes through the host, as ranks that share a GPU send them.
+// Collectives through host memory, as used by ranks that share a GPU.
 TEST(NcclGroups, TrainThroughTheHostAsTheCpu) {
   for (const char* sharing : {"1", "late"}) {
     SCOPED_TRACE(sharing);
@@ -58,12 +58,12 @@ TEST(NcclGroups, TrainAsTheCpu) {
   expect_equal_by_nccl(eight_experts(), "fsdp2 dp2 ep2(alltoall)");
 }
 
-// The fake NCCL refuses large calls whose parts do not begin at multiples of 16 bytes.
+// The fake NCCL refuses large calls with parts not aligned to 16 bytes.
 TEST(NcclGroups, SendPartsOfEveryStrategyThatAreAligned) {
   for (const std::string& line :
        alternatives("[fsdp2 dp4|fsdp2(" + kBfloat16 + ") dp3|megatron_fsdp dp3|megatron dp2|ddp dp3]")) {
     SCOPED_TRACE(line);
-    Training even = small();  // rows of 128 bytes, as those of models are multiples of 16
+    Training even = small();  // rows of 128 bytes: model widths are multiples of 16
     even.model.hidden_size = 32, even.model.head_dim = 8, even.model.intermediate_size = 48;
     FakeNccl::begin();
     FakeNccl::set_large(1024);
@@ -72,7 +72,7 @@ TEST(NcclGroups, SendPartsOfEveryStrategyThatAreAligned) {
   }
 }
 
-// On hardware whose limits could stop ranks that start their kernels in different orders.
+// Hardware limits could deadlock ranks that start kernels in different orders.
 TEST(NcclGroups, TrainOnHardwareOfFewQueuesAndCtas) {
   nccl::set_environment();
   Training tied = small(5);
@@ -98,7 +98,7 @@ TEST(NcclGroups, TrainOnHardwareOfFewQueuesAndCtas) {
   for (const auto& [name, value] : nccl::kSettings) unsetenv(name);
 }
 
-// Communicators of a training before its first step and after its last.
+// Communicators before the first step and after the last step of a training.
 struct Made {
   std::map<int, std::vector<int>> before, after;  // by device
 };
@@ -127,7 +127,7 @@ Made made_by(const Training& run, int size) {
   return made;
 }
 
-// Returns the communicators that both devices have joined, in the order of the first device.
+// Returns the communicators that both devices joined, in the order of the first device.
 std::vector<int> common(const std::vector<int>& one, const std::vector<int>& other) {
   std::vector<int> out;
   std::copy_if(one.begin(), one.end(), std::back_inserter(out),
@@ -155,7 +155,7 @@ TEST(NcclGroups, AreMadeBeforeTheFirstStepInOneOrder) {
   }
 }
 
-// World, dp and what is joined of them; fsdp2 gathers and reduces at once, over one each.
+// World, dp and views of dp share a communicator. fsdp2 needs two, to gather and reduce concurrently.
 TEST(NcclGroups, ShareACommunicatorForEqualRanks) {
   for (const auto& [line, count] : {std::pair{"ddp dp2 calls2", 1U}, {"fsdp2 dp2 calls2", 2U}}) {
     const Made made = made_by(on(small(), line), 2);

@@ -1,4 +1,4 @@
-// What a step asks of a GPU: waits of the host, and launches.
+// Host synchronizations and kernel launches of a step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using WaitCounts = std::map<std::string, int64_t>;
 
 const std::string kWait = "synchronisation by ";
 
-// Of all ranks together: waits of the host by cause, and launches, also by name.
+// Totals over all ranks: host synchronizations by cause, and launches, also by kernel name.
 struct Asked {
   WaitCounts waits, names;
   int64_t launches = 0;
@@ -40,7 +40,7 @@ Asked since(const WaitCounts& before, const simulated::Counts& counts) {
   return out;
 }
 
-// The third step of a training, the reading of its report on every rank, and a validation.
+// Counts of the third training step, of reading its report on every rank, and of a validation.
 struct StepAsked {
   Asked step, reading, validation;
 };
@@ -88,7 +88,7 @@ Training in_microbatches(Training run, int count) {
   return run;
 }
 
-// What is read: whether the update was skipped, the loss and the norm.
+// The report reads three values: the skip flag, the loss and the norm.
 TEST(SimulatedCounts, WaitOnlyForTheReportInADenseStep) {
   for (const int microbatches : {2, 4}) {
     const StepAsked of = third_step(in_microbatches(small(), microbatches));
@@ -101,7 +101,7 @@ TEST(SimulatedCounts, WaitOnlyForTheReportInADenseStep) {
   }
 }
 
-// Offsets of documents are in host memory, and what is made of them there travels from pinned memory.
+// Document offsets are in host memory. Tensors derived from them are copied from pinned memory.
 TEST(SimulatedCounts, WaitForNothingWithDocuments) {
   Training run = small();
   run.change_batch = pack;
@@ -124,10 +124,10 @@ TEST(SimulatedCounts, WaitForNothingInMixersUnderContextParallelism) {
 TEST(SimulatedCounts, WaitOncePerLayerAndMicrobatchWithExperts) {
   for (const int microbatches : {2, 4})
     EXPECT_THAT(third_step(in_microbatches(eight_experts(), microbatches)).step.waits,
-                ElementsAre(Pair("a copy to the host", 2 * microbatches)));  // rows of each expert
+                ElementsAre(Pair("a copy to the host", 2 * microbatches)));  // row count of each expert
 }
 
-// Two ranks with two layers and two microbatches each.
+// Two ranks, two layers, two microbatches.
 TEST(SimulatedCounts, WaitOncePerLayerAndMicrobatchWithExpertParallelism) {
   for (const std::string& line : alternatives("fsdp2 dp2 ep2([alltoall|allgather])")) {
     SCOPED_TRACE(line);
@@ -136,7 +136,7 @@ TEST(SimulatedCounts, WaitOncePerLayerAndMicrobatchWithExpertParallelism) {
   }
 }
 
-// Of the widths that attention's kernel takes as they are.
+// Returns a model whose widths the attention kernel supports without padding.
 Training of_even_widths(int layers, int microbatches) {
   Training run = in_microbatches(small(), microbatches);
   run.model.hidden_size = 32, run.model.head_dim = 8, run.model.num_key_value_heads = 2;
@@ -144,7 +144,7 @@ Training of_even_widths(int layers, int microbatches) {
   return run;
 }
 
-// In bfloat16 on one rank, with one microbatch: no gradient is added to an earlier one.
+// Returns a bfloat16 run on one rank with one microbatch, so that no gradient is accumulated.
 Training narrow(int layers) {
   Training run = of_even_widths(layers, 1);
   run.make_units = [model = run.model](int) {
@@ -153,7 +153,7 @@ Training narrow(int layers) {
   return run;
 }
 
-// The norm of the gradients is one launch on a GPU, and one a parameter here.
+// Excludes norm launches: a GPU needs one launch in total, the simulated GPU one per parameter.
 int64_t without_norms(const Asked& asked) {
   const auto norms = asked.names.find("aten::linalg_vector_norm");
   return asked.launches - (norms == asked.names.end() ? 0 : norms->second);
@@ -165,7 +165,7 @@ std::string names_of(const Asked& asked) {
   return out;
 }
 
-// A layer of Llama: two norms, four products, rotation, attention, the gated unit, two residuals.
+// A Llama layer: two norms, four products, RoPE, attention, the gated activation, two residuals.
 TEST(SimulatedCounts, BoundTheLaunchesOfALayer) {
   const StepAsked two = third_step(narrow(2)), four = third_step(narrow(4));
   const int64_t forward = four.validation.launches - two.validation.launches;
@@ -176,7 +176,7 @@ TEST(SimulatedCounts, BoundTheLaunchesOfALayer) {
   RecordProperty("backward", std::to_string(static_cast<double>(backward) / 2));
 }
 
-// Beside its collectives and its layer: what it is on one rank of the same dtypes.
+// Counts the launches beyond those of the collectives and of the same layer on one rank.
 TEST(SimulatedCounts, BoundTheLaunchesOfAnFsdp2Unit) {
   std::string names;
   const auto launches = [&](int ranks, int layers) {

@@ -1,4 +1,4 @@
-// Experts on a GPU: launches and bytes of a layer beside what a dry step records, and experts without tokens.
+// Experts on a GPU: launches, bytes compared with a dry step, and experts without tokens.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
@@ -39,7 +39,7 @@ LayerInputs layer_inputs(int64_t columns, const at::TensorOptions& options) {
   return in;
 }
 
-// All tokens go to experts 0 and 2.
+// Routes all tokens to experts 0 and 2.
 LayerInputs layer_on_gpu(int64_t columns) {
   LayerInputs in = layer_inputs(columns, kNarrowOnGpu);
   in.chosen.select(1, 1).fill_(2);
@@ -64,12 +64,12 @@ TEST(SimulatedExperts, ActivateAndCombineInOneLaunchEach) {
     const auto names = Machine::get().launches_by_name();
     EXPECT_EQ(names.at("heddle::expert_activation"), 1);
     EXPECT_EQ(names.at("heddle::expert_activation_backward"), 1);
-    EXPECT_EQ(names.at("heddle::combine_rows"), 2);  // outputs, and gradients of the inputs
+    EXPECT_EQ(names.at("heddle::combine_rows"), 2);  // outputs and input gradients
     EXPECT_FALSE(names.contains("aten::sigmoid")) << static_cast<int>(kind);
   }
 }
 
-// A launch reads and writes the bytes that a dry step says, within what sorting tokens takes.
+// Launches touch the bytes that a dry step predicts, within 10% for sorting the tokens.
 TEST(SimulatedExperts, TouchAsManyBytesAsADryStepRecords) {
   simulated::offer_device_ops();
   for (const ActivationKind kind : kActivationKinds) {
@@ -87,7 +87,7 @@ TEST(SimulatedExperts, TouchAsManyBytesAsADryStepRecords) {
   }
 }
 
-// LibTorch's product of a group without rows is not defined on every GPU.
+// LibTorch's grouped product is undefined for empty groups on some GPUs.
 TEST(SimulatedExperts, HaveZeroGradientsWithoutTokens) {
   simulated::offer_device_ops();
   Machine::get().begin(simulated::Policy::late);

@@ -1,4 +1,4 @@
-// Models with what Llama has not, on simulated GPUs: in float32 equal to the CPU, in bfloat16 near it.
+// Models with features beyond Llama on simulated GPUs: equal to the CPU in float32, close to it in bfloat16.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,7 +37,7 @@ TEST(SimulatedModels, SigmoidRoutersTrainAsOnTheCpu) {
   expect_equal_on_gpus(run);
 }
 
-// Flash attention and grouped products are taken in bfloat16 alone. Rounding differs from the CPU's kernels.
+// Flash attention and grouped products run only in bfloat16. Their rounding differs from the CPU kernels.
 TEST(SimulatedModels, TrainInBfloat16NearTheCpu) {
   for (Training run : {small(), with_documents(), windowed(), three_steps(gpt_oss()), three_steps(deepseek()),
                        three_steps(eight_experts())}) {

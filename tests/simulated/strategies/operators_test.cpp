@@ -1,4 +1,4 @@
-// Every operator of the registry on a simulated GPU: the results of the CPU, without a race.
+// Every registered operator on a simulated GPU gives the CPU's results without a race.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Pipelines, context parallelism, documents, windows and experts on simulated GPUs.
+// Pipelines, context parallelism, packed documents, sliding windows and experts on simulated GPUs.
 #include <gtest/gtest.h>
 
 #include "simulated/trainings.h"
@@ -20,7 +20,7 @@ TEST(SimulatedCudaAttention, TrainsAsTheCpuUnderContextParallelism) {
 }
 
 TEST(SimulatedCudaMixers, TrainAsTheCpuUnderContextParallelism) {
-  for (const size_t which : {0, 3}) {  // a delta net, Mamba-2
+  for (const size_t which : {0, 3}) {  // Gated DeltaNet, Mamba-2
     Training run = mixing(kMixing[which]);
     run.microbatches = 2;
     for (const bool packed : {false, true}) {
@@ -50,7 +50,7 @@ TEST(SimulatedCudaAttention, TrainsAWindowAsTheCpu) {
   expect_equal_on_gpus(run);
 }
 
-// GPT-OSS: sinks, windows in turn and biases of experts.
+// GPT-OSS: attention sinks, alternating windows, expert biases.
 TEST(SimulatedCudaExperts, TrainAsTheCpu) {
   Training experts = eight_experts(), shared = eight_experts("qwen2_moe"), biased = gpt_oss();
   experts.steps = shared.steps = biased.steps = 3;

@@ -1,4 +1,4 @@
-// Mistakes of a communicator in a training: each is reported with both places.
+// Injected communicator faults in a training. Each report names both operations of the race.
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ using simulated::Machine;
 using simulated::Mistake;
 using simulated::Policy;
 
-// Trainings, and where a case makes its mistake.
+// Trainings into which the cases inject their fault.
 const std::string kFsdp2 = "fsdp2 dp2 calls2", kTensor = "single tp2(sequence)",
                   kStages = "single pp2(1f1b) rows2", kRing = "fsdp2 cp2(ring)",
                   kExperts = "fsdp2 dp2 ep2(alltoall)", kDdp = "ddp dp2 calls2";
@@ -36,7 +36,7 @@ TEST_P(SeededMistake, IsReportedByTheNamesOfBothPlaces) {
   run.steps = 2;
   try {
     train(run);
-  } catch (const Error& wrong_numbers) {  // which a mistake may give, or not, by chance
+  } catch (const Error& wrong_numbers) {  // an injected fault may give wrong numbers by chance
     EXPECT_EQ(wrong_numbers.code(), ErrorCode::plugin_failed) << wrong_numbers.what();
   }
   simulated::set_mistake({});
@@ -46,7 +46,7 @@ TEST_P(SeededMistake, IsReportedByTheNamesOfBothPlaces) {
                                             ::testing::HasSubstr(" of cuda:0"))));
 }
 
-// A receive that is chosen by its tag.
+// A receive with a wrong tag.
 TEST(SeededTag, IsReportedWithTheOneThatItMeets) {
   Machine::get().begin(Policy::at_once);
   std::string message;

@@ -1,4 +1,4 @@
-// Strategies on simulated GPUs: equal to the CPU's, without a race, in every order of the work.
+// Strategies on simulated GPUs equal the CPU, without a race, in every execution order.
 #include <gtest/gtest.h>
 
 #include "simulated/trainings.h"
