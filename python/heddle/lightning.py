@@ -55,7 +55,7 @@ class LightningStrategy(DDPStrategy):
 
     @contextlib.contextmanager
     def _environment(self) -> Iterator[None]:
-        """The variables of torchrun, for ranks that Lightning has started. They meet at the store of torch."""
+        """Sets the variables of torchrun, for ranks that Lightning has started. The ranks join through torch's store."""
         kept = {name: os.environ.get(name) for name in _VARIABLES}
         if "TORCHELASTIC_USE_AGENT_STORE" not in os.environ:
             os.environ.update(RANK=str(self.global_rank), WORLD_SIZE=str(self.world_size), LOCAL_RANK=str(self.local_rank),

@@ -403,12 +403,12 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
             or path patterns, or a function of path and module. Default: the layers in transformers'
             ``_no_split_modules``, and embeddings and linear layers outside of them. Without such layers, the members of
             every ``ModuleList`` and ``Sequential``.
-        root: modules that are no units, in the same forms: those whose parameters the model's own forward reads, as a
-            fused loss reads the weight of the head. The root is whole to the end of the backward.
+        root: modules that are not units, in the same forms: those whose parameters the model's own forward reads, as a
+            fused loss reads the weight of the head. The root stays whole until the end of the backward.
         gradients: ``"average"`` over the data-parallel ranks, as under DDP and FSDP2, or ``"sum"``.
         from_pretrained_dir: for a model on meta, the Hugging Face directory with its safetensors. Each rank reads its
-            shards alone.
-        fields: those of ``distributed:``, such as ``strategy="fsdp2"``, ``mp_policy={"param_dtype": "float32"}`` or
+            shards only.
+        fields: fields of ``distributed:``, such as ``strategy="fsdp2"``, ``mp_policy={"param_dtype": "float32"}`` or
             ``mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)`` of PyTorch. `fsdp2` computes in bfloat16 and sums
             in float32 by default.
 

@@ -31,8 +31,8 @@ struct DataFacts {
   }
 };
 
-// Thrown if files of a data set are missing. An error here, but a warning if a run for another machine is
-// checked (`heddle check --elsewhere`).
+// The error for missing files of a data set. `heddle check --elsewhere`, which checks a run for another
+// machine, reports it as a warning.
 class HEDDLE_API MissingData : public Error {
  public:
   struct One {
