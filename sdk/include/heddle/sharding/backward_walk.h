@@ -35,9 +35,9 @@ class BackwardWalk {
     // Called when the backward has passed the units of one forward. another: whether it has reached another
     // forward on this rank. Returns whether the walk begins again at the last unit, equal on every rank.
     virtual bool passed_forward(bool another) { return false; }
-    // Called once per backward for every unit with a backward on any rank, from the last unit to the first,
-    // so that collectives started here match those of other ranks. The backward of later units is done, so
-    // parameters that only these units use can be freed.
+    // Called once per backward for every unit with a backward, from the last to the first, even if this rank
+    // has no gradient for it, so that collectives started here match those of other ranks. The backward of
+    // later units is done, so parameters that only later units use can be freed.
     virtual void approach(size_t unit) = 0;
     // Called when a gradient of the unit's output has arrived, before the unit's backward needs its
     // parameters.
