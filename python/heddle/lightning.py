@@ -17,7 +17,7 @@ from .sharding import Sharded, fully_shard, sharded
 from .trainers import default_fields
 from .world import init
 
-_SUFFIX = ".heddle"  # a checkpoint of Lightning with this suffix: the shards of the model and the optimizer's state
+_SUFFIX = ".heddle"  # suffix of the directory beside a Lightning checkpoint: shards of model and optimizer state
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE")
 
 

@@ -10,7 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from .errors import Error, error_in_text
 from .released import Released
 
-_watched: "weakref.WeakSet[Any]" = weakref.WeakSet()  # of Sharded
+_watched: "weakref.WeakSet[Any]" = weakref.WeakSet()  # Sharded objects
 _models_of: "weakref.WeakKeyDictionary[Any, tuple[int, list[Any]]]" = weakref.WeakKeyDictionary()
 _installed = False
 

@@ -19,8 +19,8 @@ from .errors import Error, error_from_json, error_in_output
 from .progress import Progress
 
 Recipe = Union[str, "os.PathLike[str]", Mapping[str, Any]]
-_POLL_SECONDS = 0.1  # between reads of the metrics file
-_KEPT_BYTES = 1 << 20  # kept of the program's output
+_POLL_SECONDS = 0.1  # time between reads of the metrics file
+_KEPT_BYTES = 1 << 20  # last bytes of the program's output to keep
 
 
 def program() -> str:
@@ -168,7 +168,7 @@ class Trained:
 
     @property
     def losses(self) -> list[float]:
-        """The loss of each step."""
+        """Returns the loss of each step."""
         return [step["loss"] for step in self.metrics]
 
 

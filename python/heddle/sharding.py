@@ -19,7 +19,7 @@ from .released import Released, switched
 from .units import Unit, Units, find_units
 from .world import World, init
 
-_ORIGIN = "heddle.fully_shard"  # of fields in messages
+_ORIGIN = "heddle.fully_shard"  # place of keyword fields in messages
 _disable = torch._dynamo.disable if hasattr(torch, "_dynamo") else torch.compiler.disable
 
 
@@ -52,8 +52,8 @@ class Sharded:
         self._trains = {name: each.requires_grad for unit in units for name, each in unit.parameters.items()}
         self.names = {id(each): name for unit in units for name, each in unit.parameters.items()}
         self.shards = [Shard(*each) for each in self.native.shards()]
-        self._running = False  # a forward of the model
-        self._thread = 0  # of that forward
+        self._running = False  # a forward of the model is running
+        self._thread = 0  # thread of that forward
         self._held = False  # parameters are whole for a scope
         self._precision = [self.native.precision(index) for index in range(len(units))]
         self._autocast = self.native.autocast()
@@ -121,7 +121,7 @@ class Sharded:
             return
         for parameter in self._freed[index]:
             parameter.__class__ = Released
-        for other in self._sharing[index]:  # another unit that is whole uses them too
+        for other in self._sharing[index]:  # another whole unit uses them too
             if other in self._stack or self._around[other]:
                 for parameter in self._freed[other]:
                     parameter.__class__ = nn.Parameter
