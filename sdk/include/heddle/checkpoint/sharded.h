@@ -85,8 +85,8 @@ HEDDLE_API std::vector<std::string> shares(const WritePlan& plan, int world_size
 // Parses the message of shares().
 HEDDLE_API std::vector<WriteShare> read_shares(const std::string& told);
 
-// Writes one kind of state repeatedly during a run. The ranks agree once on who writes which box, and every
-// rank keeps the same boxes. Boxes that several ranks have are distributed over these ranks, and large
+// Writes one kind of state repeatedly during a run. The ranks agree once on who writes which box, so every
+// rank must keep the same boxes. Boxes that several ranks have are distributed over these ranks, and large
 // ones are split, so that all ranks write about equal amounts.
 class HEDDLE_API ShardedWriter {
  public:

@@ -42,7 +42,7 @@ struct Policy {
   bool agree_on_used = true;
   enum class AfterUpdate { nothing, first_unit, all_units };
   AfterUpdate gather_after_update = AfterUpdate::nothing;
-  bool wait_after_update = false;  // for gathers started in parameters_changed()
+  bool wait_after_update = false;  // whether parameters_changed() waits for the gathers that it starts
 };
 
 // The stage of a sharded strategy. Use it directly, or derive from it to run units differently. Supports
