@@ -27,7 +27,7 @@ namespace heddle::checkpoint {
 struct Part {
   std::string name;
   at::Tensor tensor;           // on any device
-  std::vector<int64_t> shape;  // of the whole tensor
+  std::vector<int64_t> shape;  // shape of the whole tensor
   std::vector<int64_t> offset;
   bool only_read = false;  // not written, because an earlier pipeline stage has it (tied embeddings)
 };

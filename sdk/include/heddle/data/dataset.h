@@ -66,7 +66,7 @@ struct DataInput {
 // path of a file.
 struct DataNotes {
   std::map<std::string, std::string> before;  // recorded by earlier starts
-  std::map<std::string, std::string> now;     // to be recorded
+  std::map<std::string, std::string> now;     // to record by this start
 };
 
 // The destination of a sample.

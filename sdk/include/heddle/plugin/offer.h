@@ -120,7 +120,7 @@ struct OfferedModel : OfferedSchema {
 // One entry of an offer.
 struct OfferedThing {
   std::string kind;                       // "strategy"
-  std::shared_ptr<OfferedSchema> schema;  // of the type for this kind
+  std::shared_ptr<OfferedSchema> schema;  // an object of the struct of this kind
 };
 
 // The offer that the plugin's entry function fills. The registry admits all entries or none.

@@ -111,14 +111,14 @@ class BackwardWalk {
   void forget_arrivals();
 
   Stops& stops_;
-  std::vector<char> has_backward_;  // of each unit, in its last forward
+  std::vector<char> has_backward_;  // per unit: whether its last forward has a backward
   std::vector<size_t> places_;      // new indices for hooks before renumber(); empty: no hooks
   std::vector<Bucket> buckets_;
   // Autograd holds accumulators only weakly.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::unordered_map<const torch::autograd::Node*, size_t> bucket_of_;
   bool running_ = false, split_ = false, draining_ = false;
-  size_t unreached_ = 0;  // in a backward: units below this one
+  size_t unreached_ = 0;  // units below this index are not reached yet in the running backward
   size_t forward_ = 0,
          backward_forward_ = 0;  // number of the last forward, and of the one that the backward is in
 };

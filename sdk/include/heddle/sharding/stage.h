@@ -148,7 +148,7 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   std::unique_ptr<HostForward> host_;                // null: forward() runs the units
   size_t sharded_ = 0;                               // buckets in that state
   size_t passed_;                     // in a backward: units from here on are freed; 0: it begins again
-  WeightGradients* queue_ = nullptr;  // of the forward under way
+  WeightGradients* queue_ = nullptr;  // queue of the current forward
   bool between_steps_ = true, last_backward_ = false, flushed_ = false;
   bool last_ended_ = false;  // the last backward of the step has ended
   bool held_ = false;        // whole until release_whole()
