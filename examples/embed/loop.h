@@ -20,8 +20,8 @@
 namespace embed {
 
 struct Report {
-  double loss = 0;  // of the global batch: sum of token losses / number of label tokens
-  double norm = 0;  // of the gradients, before clipping
+  double loss = 0;  // mean over the label tokens of the global batch
+  double norm = 0;  // gradient norm before clipping
   // The update was skipped because the loss or the norm is not finite.
   bool skipped() const { return !std::isfinite(loss) || !std::isfinite(norm); }
 };

@@ -12,7 +12,7 @@ class Error(Exception):
     Attributes:
         code: ``"config"``, ``"input"``, ``"usage"``, ``"not_built"``, ``"mesh"``, ``"plugin_missing"``,
             ``"plugin_abi"``, ``"plugin_conflict"``, ``"plugin_failed"``, ``"rank_lost"``, ``"timeout"``, ``"io"``,
-            ``"memory"``, ``"internal"`` or ``"diverged"``.
+            ``"internal"`` or ``"diverged"``.
         where: the file with its line and the key, a parameter's name, or a part of heddle.
         message: the value given and what is allowed.
         hint: the next action, or ``""``.

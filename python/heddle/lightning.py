@@ -17,7 +17,7 @@ from .sharding import Sharded, fully_shard, sharded
 from .trainers import default_fields
 from .world import init
 
-_SUFFIX = ".heddle"  # a checkpoint of Lightning with this suffix: the shards of the model and the optimizer's state
+_SUFFIX = ".heddle"  # suffix of the directory beside a Lightning checkpoint: shards of model and optimizer state
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE")
 
 
@@ -55,7 +55,7 @@ class LightningStrategy(DDPStrategy):
 
     @contextlib.contextmanager
     def _environment(self) -> Iterator[None]:
-        """The variables of torchrun, for ranks that Lightning has started. They meet at the store of torch."""
+        """Sets the variables of torchrun, for ranks that Lightning has started. The ranks join through torch's store."""
         kept = {name: os.environ.get(name) for name in _VARIABLES}
         if "TORCHELASTIC_USE_AGENT_STORE" not in os.environ:
             os.environ.update(RANK=str(self.global_rank), WORLD_SIZE=str(self.world_size), LOCAL_RANK=str(self.local_rank),

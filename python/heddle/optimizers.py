@@ -10,7 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from .errors import Error, error_in_text
 from .released import Released
 
-_watched: "weakref.WeakSet[Any]" = weakref.WeakSet()  # of Sharded
+_watched: "weakref.WeakSet[Any]" = weakref.WeakSet()  # Sharded objects
 _models_of: "weakref.WeakKeyDictionary[Any, tuple[int, list[Any]]]" = weakref.WeakKeyDictionary()
 _installed = False
 
@@ -38,7 +38,7 @@ def watch(sharded: Any) -> None:
 
 
 def check_free(model: torch.nn.Module) -> None:
-    """Raises heddle.Error where a parameter of the model belongs to a model under heddle.fully_shard already."""
+    """Raises heddle.Error if a parameter of the model already belongs to a model under heddle.fully_shard."""
     taken = {id(parameter): name for one in _watched for unit in one.units for name, parameter in unit.parameters.items()}
     taken.update({id(shard.tensor): shard.name for one in _watched for shard in one.shards})
     for name, parameter in torch.nn.Module.named_parameters(model):

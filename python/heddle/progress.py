@@ -5,8 +5,8 @@ import sys
 import time
 from typing import Any
 
-_PLOT_SECONDS = 1.0  # between two updates of the plot
-_WIDTH, _HEIGHT = 640, 200  # of the plot, in pixels
+_PLOT_SECONDS = 1.0  # time between two updates of the plot
+_WIDTH, _HEIGHT = 640, 200  # size of the plot in pixels
 
 
 def _in_notebook() -> bool:

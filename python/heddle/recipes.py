@@ -19,8 +19,8 @@ from .errors import Error, error_from_json, error_in_output
 from .progress import Progress
 
 Recipe = Union[str, "os.PathLike[str]", Mapping[str, Any]]
-_POLL_SECONDS = 0.1  # between reads of the metrics file
-_KEPT_BYTES = 1 << 20  # kept of the program's output
+_POLL_SECONDS = 0.1  # time between reads of the metrics file
+_KEPT_BYTES = 1 << 20  # last bytes of the program's output to keep
 
 
 def program() -> str:
@@ -126,7 +126,7 @@ def plan(recipe: Recipe, world_size: int, *, device: str | None = None, machine:
         recipe: the path of a YAML file, or a mapping with its sections.
         world_size: the number of ranks.
         device: the machine's device, such as ``"H100"``. Default: ``"H100"``.
-        machine: a machine file, in place of `device`.
+        machine: a machine file, instead of `device`.
         fix: values of the layout to keep, such as ``{"tp_size": 4}``.
         write: the file to write, with the recipe of the fastest layout.
         overrides: values by key, such as ``{"step_scheduler.global_batch_size": 512}``.
@@ -139,7 +139,7 @@ def plan(recipe: Recipe, world_size: int, *, device: str | None = None, machine:
         ``mfu``, ``limit`` and ``parts`` (seconds).
 
     Raises:
-        heddle.Error: what is wrong with the recipe, or that no layout fits.
+        heddle.Error: for an invalid recipe, or if no layout fits.
     """
     given = {"device": device, "machine": machine, "write": write, **options}
     arguments = [part for name, value in given.items() if value is not None
@@ -168,7 +168,7 @@ class Trained:
 
     @property
     def losses(self) -> list[float]:
-        """The loss of each step."""
+        """Returns the loss of each step."""
         return [step["loss"] for step in self.metrics]
 
 

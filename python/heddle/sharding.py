@@ -19,7 +19,7 @@ from .released import Released, switched
 from .units import Unit, Units, find_units
 from .world import World, init
 
-_ORIGIN = "heddle.fully_shard"  # of fields in messages
+_ORIGIN = "heddle.fully_shard"  # place of keyword fields in messages
 _disable = torch._dynamo.disable if hasattr(torch, "_dynamo") else torch.compiler.disable
 
 
@@ -52,8 +52,8 @@ class Sharded:
         self._trains = {name: each.requires_grad for unit in units for name, each in unit.parameters.items()}
         self.names = {id(each): name for unit in units for name, each in unit.parameters.items()}
         self.shards = [Shard(*each) for each in self.native.shards()]
-        self._running = False  # a forward of the model
-        self._thread = 0  # of that forward
+        self._running = False  # a forward of the model is running
+        self._thread = 0  # thread of that forward
         self._held = False  # parameters are whole for a scope
         self._precision = [self.native.precision(index) for index in range(len(units))]
         self._autocast = self.native.autocast()
@@ -129,7 +129,7 @@ class Sharded:
             return
         for parameter in self._freed[index]:
             parameter.__class__ = Released
-        for other in self._sharing[index]:  # another unit that is whole uses them too
+        for other in self._sharing[index]:  # another whole unit uses them too
             if other in self._stack or self._around[other]:
                 for parameter in self._freed[other]:
                     parameter.__class__ = nn.Parameter
@@ -411,12 +411,12 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
             or path patterns, or a function of path and module. Default: the layers in transformers'
             ``_no_split_modules``, and embeddings and linear layers outside of them. Without such layers, the members of
             every ``ModuleList`` and ``Sequential``.
-        root: modules that are no units, in the same forms: those whose parameters the model's own forward reads, as a
-            fused loss reads the weight of the head. The root is whole to the end of the backward.
+        root: modules that are not units, in the same forms: those whose parameters the model's own forward reads, as a
+            fused loss reads the weight of the head. The root stays whole until the end of the backward.
         gradients: ``"average"`` over the data-parallel ranks, as under DDP and FSDP2, or ``"sum"``.
         from_pretrained_dir: for a model on meta, the Hugging Face directory with its safetensors. Each rank reads its
-            shards alone.
-        fields: those of ``distributed:``, such as ``strategy="fsdp2"``, ``mp_policy={"param_dtype": "float32"}`` or
+            shards only.
+        fields: fields of ``distributed:``, such as ``strategy="fsdp2"``, ``mp_policy={"param_dtype": "float32"}`` or
             ``mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)`` of PyTorch. `fsdp2` computes in bfloat16 and sums
             in float32 by default.
 

@@ -88,7 +88,7 @@ class HfTrainer:
 
 
 def default_fields() -> dict[str, Any]:
-    """The arguments of `heddle.fully_shard` of a trainer that names none."""
+    """Returns the default arguments of `heddle.fully_shard` for a trainer."""
     return {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
 
 

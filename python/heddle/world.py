@@ -76,7 +76,7 @@ class World:
                         "call heddle in the process that called heddle.init(), or start workers with 'spawn'")
 
     def listen(self) -> None:
-        """Makes Ctrl-C end a wait for other ranks. Keeps a wakeup descriptor that is already set."""
+        """Makes Ctrl-C interrupt a wait for other ranks. Keeps a wakeup descriptor that is already set."""
         try:
             old = signal.set_wakeup_fd(-1)
         except ValueError:  # this is not the main thread

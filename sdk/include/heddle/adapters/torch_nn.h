@@ -236,7 +236,7 @@ class TorchModel {
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<std::string> names_;
   std::map<const torch::nn::Module*, size_t> units_;
-  ParallelStage* stage_ = nullptr;  // of the last forward
+  ParallelStage* stage_ = nullptr;  // stage of the last forward
   std::optional<model::Autocast> autocast_;
 };
 

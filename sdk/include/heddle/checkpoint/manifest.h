@@ -58,7 +58,7 @@ struct SavedBox {
 // A saved tensor and its boxes.
 struct SavedTensor {
   c10::ScalarType dtype;
-  std::vector<int64_t> shape;  // of the whole tensor
+  std::vector<int64_t> shape;  // shape of the whole tensor
   std::vector<SavedBox> boxes;
 };
 

@@ -36,8 +36,8 @@ class HEDDLE_API SafetensorsFile {
   void read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const;
   // Returns the bytes of an existing tensor in the mapped file, valid as long as this object.
   std::string_view bytes(const std::string& name) const;
-  // Reads bytes of an existing tensor from its byte `from` on, without the mapping. A failing disk gives
-  // Error{io}, and long ranges are faster than page by page.
+  // Reads bytes of an existing tensor from its byte `from` on, without the mapping, which is faster for long
+  // ranges. Throws Error{io} if the disk fails.
   void read_bytes(const std::string& name, uint64_t from, std::span<char> out) const;
   // Returns the entries of the header's __metadata__.
   const std::map<std::string, std::string>& metadata() const;

@@ -27,7 +27,7 @@ namespace heddle::checkpoint {
 struct Part {
   std::string name;
   at::Tensor tensor;           // on any device
-  std::vector<int64_t> shape;  // of the whole tensor
+  std::vector<int64_t> shape;  // shape of the whole tensor
   std::vector<int64_t> offset;
   bool only_read = false;  // not written, because an earlier pipeline stage has it (tied embeddings)
 };
@@ -85,8 +85,8 @@ HEDDLE_API std::vector<std::string> shares(const WritePlan& plan, int world_size
 // Parses the message of shares().
 HEDDLE_API std::vector<WriteShare> read_shares(const std::string& told);
 
-// Writes one kind of state repeatedly during a run. Ranks agree once on who writes which box; this holds as
-// long as no rank has other boxes. Boxes that several ranks have are distributed over these ranks, and large
+// Writes one kind of state repeatedly during a run. The ranks agree once on who writes which box, so every
+// rank must keep the same boxes. Boxes that several ranks have are distributed over these ranks, and large
 // ones are split, so that all ranks write about equal amounts.
 class HEDDLE_API ShardedWriter {
  public:
@@ -189,15 +189,15 @@ HEDDLE_API std::string pointed(const std::filesystem::path& link);
 // File operations of all ranks that succeed on all ranks or fail on all ranks.
 
 // Runs `work` and then waits for all ranks. key: used only once in a run. If `work` throws on some ranks, the
-// Error of the lowest of these ranks is thrown on every rank. `work` may take longer than the rendezvous's
-// timeout, which applies to ranks that send no heartbeat; rank 0 then warns.
+// Error of the lowest of these ranks is thrown on every rank. The rendezvous's timeout applies only to ranks
+// that send no heartbeat, so `work` may take longer; rank 0 then warns.
 HEDDLE_API void together(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work);
 
-// Does the same and returns on rank 0 the results of all ranks, in rank order. Other ranks get nothing.
+// Like together(), and returns the results of all ranks, in rank order, on rank 0. Other ranks get nothing.
 HEDDLE_API std::vector<std::string> tell_first(Rendezvous& rendezvous, const std::string& key,
                                                const std::function<std::string()>& work);
 
-// Does the same with work only on rank 0.
+// Like together(), with work only on rank 0.
 HEDDLE_API void on_first(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work);
 
 }  // namespace heddle::checkpoint

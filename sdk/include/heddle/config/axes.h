@@ -63,7 +63,7 @@ enum class AxisKind {
 struct AxisInfo {
   std::string name;  // "tp"
   AxisKind kind = AxisKind::model;
-  std::string key = {};  // of its size under `distributed:`, "tp_size"; empty: derived from other sizes
+  std::string key = {};  // key of its size under `distributed:`, "tp_size"; empty: derived from other sizes
   std::string parallelism = {};         // for messages: "tensor parallelism"
   std::string view = {};                // the view it belongs to; empty: the strategy's mesh
   std::vector<std::string> parts = {};  // the axes that it joins if a mesh lacks it, outermost first
@@ -71,7 +71,7 @@ struct AxisInfo {
   // Members for the engine's own axes only.
   int Sizes::*size = nullptr;  // null if the size is in Sizes::more
   int read = 100;              // order in which keys are read and checked, as in NeMo AutoModel
-  int factor = 0;  // above 0 if the axis divides the world besides data parallelism: its order in messages
+  int factor = 0;  // order in messages of an axis that divides the world besides data parallelism; else 0
 };
 
 // A row of the table: a view of the mesh.

@@ -15,7 +15,7 @@ enum class ActivationCheckpointing { none, full, selective };
 
 // The sections `distributed:` and `dist_env:`, resolved for a world size. Equal on every rank.
 struct Setup {
-  Node configuration;    // as read, for the locations in errors
+  Node configuration;    // the configuration as read, for locations in errors
   std::string strategy;  // the plugin's name for the strategy, not an alias
   Sizes sizes;
   std::vector<Axis> axes;   // the strategy's mesh, outermost first

@@ -31,8 +31,8 @@ struct DataFacts {
   }
 };
 
-// Thrown if files of a data set are missing. An error here, but a warning if a run for another machine is
-// checked (`heddle check --elsewhere`).
+// The error for missing files of a data set. `heddle check --elsewhere`, which checks a run for another
+// machine, reports it as a warning.
 class HEDDLE_API MissingData : public Error {
  public:
   struct One {
@@ -66,7 +66,7 @@ struct DataInput {
 // path of a file.
 struct DataNotes {
   std::map<std::string, std::string> before;  // recorded by earlier starts
-  std::map<std::string, std::string> now;     // to be recorded
+  std::map<std::string, std::string> now;     // to record by this start
 };
 
 // The destination of a sample.

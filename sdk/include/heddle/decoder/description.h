@@ -28,7 +28,7 @@ struct Norm {
     layer_bare     // layer norm without weight (OLMo)
   } kind = Kind::rms;
   double eps = 1e-6;
-  bool bias = false;  // of `layer`
+  bool bias = false;  // whether Kind::layer has a bias
   bool operator==(const Norm&) const = default;
 };
 
@@ -74,8 +74,8 @@ struct Attention {
   int64_t heads = 1, kv_heads = 1, head_dim = 1;
   AttentionOptions options = {};  // window, scale, soft cap, dropout, head width of values
   Rotation rotation = {};
-  HeadNorm head_norm = HeadNorm::none;  // where queries and keys are normalized,
-  Norm norm = {};                       // with this norm
+  HeadNorm head_norm = HeadNorm::none;  // where queries and keys are normalized
+  Norm norm = {};                       // norm of queries and keys
   bool qkv_bias = false, output_bias = false;
   bool sinks = false;  // a learned softmax score per head (GPT-OSS)
   // The sigmoid of a gate multiplies the output (Qwen3-Next). q_proj has the query rows and then the gate
@@ -85,7 +85,7 @@ struct Attention {
   double value_scale = 1;  // factor of values (MiMo-V2)
   // Values are the outputs of k_proj before norm and rotation, and there is no v_proj (Gemma 4).
   bool keys_are_values = false;
-  std::optional<Norm> value_norm = {};  // of each value head; empty: no norm
+  std::optional<Norm> value_norm = {};  // norm of each value head; empty: no norm
   // The earlier layer whose keys and values this layer uses instead of its own k_proj and v_proj; it has
   // equal key-value heads (Gemma 4). Empty: its own.
   std::optional<int64_t> keys_of_layer = {};
@@ -128,7 +128,7 @@ struct Latent {
   bool interleaved = true;        // rotated pairs are neighbors
   double theta = 10000.0;
   RotaryScaling scaling = {};
-  QueryScaling query_scaling = {};      // of whole query heads (Mistral 4)
+  QueryScaling query_scaling = {};      // scaling of whole query heads (Mistral 4)
   std::optional<Indexer> indexer = {};  // needs a query_rank; empty: no indexer
   bool rotated = true;                  // false: the `rotary` elements are not rotated (Kimi Linear)
   // The sigmoid of the linear layer g_proj of the hidden states multiplies the output of the heads (Kimi K3).
@@ -141,10 +141,10 @@ struct Mlp {
   bool gated = true;
   Activation activation = Activation::silu;
   bool bias = false;
-  double limit = 0;           // of a gated MLP: see model::gated_within (Step-3.5); 0: no limit
+  double limit = 0;           // limit of a gated MLP, see model::gated_within (Step-3.5); 0: no limit
   bool limit_before = false;  // limits the gate before its activation
   double gate_multiplier = 1, output_multiplier = 1;  // factors of gate_proj(x) and of the output (Falcon-H1)
-  std::optional<model::Situ> situ = {};               // of a gated MLP, instead of `activation` (Kimi K3)
+  std::optional<model::Situ> situ = {};  // activation of a gated MLP instead of `activation` (Kimi K3)
   // Activation with parameters of an MLP without gate, instead of `activation`: module "act_fn" (Apertus).
   std::shared_ptr<const ActivationMaker> learned = {};
 };

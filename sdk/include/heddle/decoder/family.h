@@ -94,7 +94,7 @@ struct HEDDLE_API CommonKeys {
   Attention attention() const;
   Mlp mlp(Activation activation = Activation::silu) const;
   Model model() const;
-  Model model(Layer each) const;  // with num_hidden_layers copies of the layer
+  Model model(Layer each) const;  // has num_hidden_layers copies of the layer
 };
 
 // The range of sizes in config.json.
@@ -275,7 +275,7 @@ HEDDLE_API std::unique_ptr<ModelSpec> make_spec(ReadModel read);
 // The declaration of a family. Keys: a struct derived from CommonKeys.
 template <class Keys>
 struct Description {
-  std::string model_type;    // as in config.json
+  std::string model_type;    // model_type in config.json
   std::string architecture;  // class name in transformers
   model::ModelKeys<Keys> keys;
   Model (*model)(const Keys& keys);

@@ -25,7 +25,7 @@ struct ExpertFiles {
   // `transposed` (Qwen3.5). If not transposed, gate and up may be separate (`apart`), "<layer>.<gate>.weight"
   // (Step-3.5).
   bool stacked = false, transposed = true, apart = false;
-  std::string memory = "mlp";  // the module in memory; for other modules the router names above do not apply
+  std::string memory = "mlp";  // the module in memory; the router names above apply only to "mlp"
 };
 
 // Rules for names and layouts. A rule's name matches whole segments of a path: "self_attn.o_proj" matches

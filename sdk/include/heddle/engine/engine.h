@@ -136,7 +136,7 @@ HEDDLE_API std::shared_ptr<const ModelSpec> read_model(const std::filesystem::pa
 // The host's arguments of dry_step().
 struct DryHost {
   int rank = 0, world_size = 1;
-  std::function<Units(const Setup&)> make_units = {};  // with parameters on meta
+  std::function<Units(const Setup&)> make_units = {};  // makes units with parameters on meta
   StepConfig step = {};
   // Returns the rank's microbatches of a step, on the CPU or on meta.
   std::function<std::span<const Batch>(const DeviceMesh& mesh)> batches = {};

@@ -30,7 +30,7 @@ HEDDLE_API double real_or(const Node& keys, std::string_view key, double otherwi
 HEDDLE_API bool boolean_or(const Node& keys, std::string_view key, bool otherwise);
 HEDDLE_API std::string text_or(const Node& keys, std::string_view key, const std::string& otherwise);
 
-// Larger than in any real model. Products of two such sizes, in bytes, fit into 64 bits.
+// Limits beyond any real model. Products of two such sizes, in bytes, fit into 64 bits.
 inline constexpr int64_t kLargestSize = int64_t{1} << 28, kMostLayers = 100'000;
 // Returns a size in [1, most], or `otherwise`. Throws Error{config} out of this range.
 HEDDLE_API int64_t size_or(const Node& keys, std::string_view key, int64_t otherwise,

@@ -20,7 +20,7 @@ struct BenchmarkSizes;  // heddle/decoder/benchmark.h
 
 // Facts about a model that a trainer needs.
 struct ModelFacts {
-  std::string model_type;     // as in config.json
+  std::string model_type;     // model_type in config.json
   int64_t vocabulary = 0;     // vocabulary size
   int64_t max_positions = 0;  // longest sequence
   std::string dtype;  // dtype of the stored weights: "float32", "bfloat16"; empty if config.json has none

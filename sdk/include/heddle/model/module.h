@@ -68,7 +68,7 @@ enum class Role {
 
 // Properties of a module that core and parallelizers need before there is a mesh.
 struct ModuleTraits {
-  TokenUse tokens = TokenUse::undeclared;  // of its own forward, without its children
+  TokenUse tokens = TokenUse::undeclared;  // token use of its own forward, without its children
   // Axes along which a token-mixing module is correct although each rank has only a part of the tokens,
   // because the module or a parallelizer of its plugin communicates. "tp" refers to sequence parallelism.
   std::vector<std::string> token_axes = {};

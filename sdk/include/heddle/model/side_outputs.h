@@ -36,7 +36,7 @@ struct SideSpec {
   // "soft_loss".
   std::string name;
   bool is_loss = false;
-  LossDivisor divisor = LossDivisor::one;  // for a loss
+  LossDivisor divisor = LossDivisor::one;  // divisor of a loss
   Combine combine = Combine::sum;          // sum for a loss
   // Mesh axes along which ranks have different parts of the value, which are combined. Along other axes all
   // ranks have the same value, which counts once. Pipeline stages are always combined.
@@ -160,12 +160,12 @@ class HEDDLE_API SideOutputs {
 struct FrozenPart {
   std::string name;             // name of the parameter
   at::Tensor tensor;            // this box; what after_update() writes is used from the next forward on
-  std::vector<int64_t> offset;  // of the box in the whole parameter
+  std::vector<int64_t> offset;  // offset of the box in the whole parameter
 };
 
 // The argument of AfterUpdate::after_update().
 struct Updated {
-  const SideValues& values;  // of the step, over all ranks
+  const SideValues& values;  // values of the step over all ranks
   // fp32 [1] on the parameters' device: 1 if the update was skipped because the loss or the norm was not
   // finite.
   at::Tensor skipped;

@@ -15,11 +15,11 @@ namespace heddle {
 // A box of a tensor in files that equals a box of the parameter, up to the order of dims.
 struct StoredPart {
   std::string tensor;          // name in the files
-  std::vector<int64_t> shape;  // of the whole tensor
+  std::vector<int64_t> shape;  // shape of the whole tensor
   std::vector<int64_t> first;  // offset of the box in the tensor
   std::vector<int64_t> dims;   // for each dim of the tensor, the parameter's dim; -1 for a dim with one index
   std::vector<int64_t> offset;  // offset of the box in the parameter
-  std::vector<int64_t> size;    // of the box along the parameter's dims; 1 along a dim that is not in `dims`
+  std::vector<int64_t> size;    // size of the box along the parameter's dims; 1 along a dim not in `dims`
   bool operator==(const StoredPart&) const = default;
 };
 

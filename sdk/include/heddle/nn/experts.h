@@ -32,10 +32,10 @@ struct ExpertActivation {
     relu2,           // relu(x)^2 without a gate, so the first product has half the columns
     situ             // gated_by_situ(): Kimi K3
   } kind = Kind::swiglu;
-  double alpha = 1.702, limit = 7.0;  // for clamped_swiglu; limit also for limited_swiglu
+  double alpha = 1.702, limit = 7.0;  // used by clamped_swiglu; limit also by limited_swiglu
   bool interleaved = false;           // gate and up columns alternate; otherwise all gate columns come first
   Situ situ = {};
-  double shift = 1;  // for clamped_swiglu
+  double shift = 1;  // used by clamped_swiglu
   // Columns of the first product per column of the activation: 2 with a gate, else 1.
   int64_t columns() const { return kind == Kind::relu2 ? 1 : 2; }
   bool operator==(const ExpertActivation&) const = default;
@@ -190,7 +190,7 @@ class HEDDLE_API Experts : public Module {
   int parts() const { return parts_; }
   int64_t split_dim() const { return columns_apart() ? 2 : 1; }
 
-  const Shape& shape() const { return shape_; }     // of the whole model
+  const Shape& shape() const { return shape_; }     // sizes in the whole model
   int64_t held() const { return gate_up.size(0); }  // number of experts in the parameters
 
  protected:

@@ -24,7 +24,7 @@ struct OperatorCost {
 // all rows, m queries and n keys of size k. For a grouped product: `batch` groups of m rows on average.
 struct ProductShape {
   int64_t batch = 1, m = 0, n = 0, k = 0;
-  c10::ScalarType dtype = c10::ScalarType::Float;  // of the inputs
+  c10::ScalarType dtype = c10::ScalarType::Float;  // dtype of the inputs
   bool operator==(const ProductShape&) const = default;
 };
 

@@ -22,7 +22,7 @@ struct HEDDLE_API TrainedShard {
   // The tensor that an update modifies: the shard's tensor, or an fp32 copy that Step then casts into the
   // shard.
   at::Tensor weight;
-  double lr_mult = 1, wd_mult = 1;  // of its ParameterGroup
+  double lr_mult = 1, wd_mult = 1;  // factors of its ParameterGroup
   bool has_master() const { return !weight.is_alias_of(shard->tensor); }
 };
 

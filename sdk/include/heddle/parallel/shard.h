@@ -33,8 +33,8 @@ struct Shard {
   std::string name;
   // Updated by the optimizer if it requires_grad; grad() is the final gradient of the step.
   at::Tensor tensor;
-  std::vector<int64_t> shape;   // of the whole parameter
-  std::vector<int64_t> offset;  // of this box in the whole parameter
+  std::vector<int64_t> shape;   // shape of the whole parameter
+  std::vector<int64_t> offset;  // offset of this box in the whole parameter
   // Mesh axes that split the parameter. The norm is summed over exactly these axes. All are in one view of
   // the mesh.
   std::vector<std::string> axes;

@@ -46,7 +46,7 @@ struct Attached {
   std::vector<std::shared_ptr<IParallelizer>> parallelizers;  // in the order in which they acted
   std::vector<IParallelizer*> transforms;          // parallelizers with a transform(), in its order
   std::vector<UpdateListener> after_update;        // in this rank's stages
-  std::shared_ptr<const SideLayout> side_outputs;  // of the whole model; null if there are none
+  std::shared_ptr<const SideLayout> side_outputs;  // layout of the whole model; null if there are none
   int64_t most_tokens = 0;  // rows of the model's largest embedding, above every token; 0 if unknown
 };
 

@@ -25,7 +25,7 @@ struct MetricsRun {
 
 // A field of a record.
 struct MetricsField {
-  std::string name;            // as in training.jsonl: "loss", "moe/load"
+  std::string name;            // key in training.jsonl: "loss", "moe/load"
   std::vector<double> values;  // one number or a list
 };
 

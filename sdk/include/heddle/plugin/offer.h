@@ -87,8 +87,8 @@ struct OfferedSection : OfferedSchema {
   // Returns the fields that act even at size 1, with the other fields at their defaults, or null if no field
   // does. The parallelizer of the axis is then created with these fields. Empty: no field acts at size 1.
   std::function<Node(const Node& resolved)> at_size_one;
-  // Fields that set the strategy's field of the same name if that is null. A field whose own default is null
-  // sets it whenever the section gives a value.
+  // Fields that override the strategy's field of the same name if the strategy's field is null. A field with
+  // the default null overrides it whenever the section sets the field.
   std::vector<std::string> strategy_fields;
   // Sets fields that depend on the strategy's resolved fields, and may add warnings. May be empty.
   std::function<Node(Node section, const Node& strategy_config, std::vector<std::string>& warnings)> derive;
@@ -120,7 +120,7 @@ struct OfferedModel : OfferedSchema {
 // One entry of an offer.
 struct OfferedThing {
   std::string kind;                       // "strategy"
-  std::shared_ptr<OfferedSchema> schema;  // of the type for this kind
+  std::shared_ptr<OfferedSchema> schema;  // an object of the struct of this kind
 };
 
 // The offer that the plugin's entry function fills. The registry admits all entries or none.

@@ -27,7 +27,7 @@ namespace heddle {
 // A model besides the model of the run.
 struct OtherModel {
   std::shared_ptr<const ModelSpec> spec;
-  ParameterSource source;             // by the parameter names of its units; empty: random weights
+  ParameterSource source;             // values by the parameter names of its units; empty: random weights
   at::ScalarType dtype = at::kFloat;  // dtype of the stored weights
   std::string name;                   // its directory in the recipe; empty: random weights
 };
@@ -48,7 +48,7 @@ struct TransformRun {
 struct AddedTensor {
   std::string name;            // name in the file, after the prefix
   std::vector<int64_t> dims;   // the parameter's dims, in the order of the file
-  std::vector<int64_t> shape;  // of the tensor in the file
+  std::vector<int64_t> shape;  // shape of the tensor in the file
   StoredParts within = {};     // boxes of the tensor, instead of `dims`; empty: the whole tensor
 };
 
@@ -99,7 +99,7 @@ struct Transformed {
   // Keys to add to the exported config.json, or to replace in it.
   std::vector<Node::Entry> config = {};
   std::vector<std::string> warnings = {};
-  std::string note;  // for the header of the run; may be empty
+  std::string note;  // line in the header of the run; may be empty
   // Returns true for a section that disables the transform.
   bool is_nothing() const {
     return frozen.empty() && added.empty() && derived.empty() && !values && !files && note.empty();

@@ -106,12 +106,12 @@ enum class GradientScale { none, by_microbatches };
 // Settings of the pipeline.
 struct PipelineConfig {
   std::string where = "distributed.pipeline";  // the section, for errors
-  std::string schedule;                        // as given, in any case; empty if a table is given
+  std::string schedule;                        // name as given, in any case; empty if a table is given
   std::string table;                           // path of a table file (CSV); empty: the schedule plans
   // Times of F, I, W and C in any unit, for a schedule that plans for times. One row for all layers of a
   // rank, or one row per stage. C is the transfer to the next stage. Empty: equal times.
   std::vector<std::vector<double>> times;
-  std::optional<double> limit;  // for such a schedule, the maximum number of microbatches alive per rank
+  std::optional<double> limit;  // maximum number of microbatches alive per rank, for such a schedule
   int64_t microbatch_size = 1;  // samples
   std::optional<int64_t> layers_per_stage;
   StageRounding rounding = StageRounding::refuse;

@@ -30,7 +30,7 @@ struct TimeSpan {
 
 // The result of simulate().
 struct Simulation {
-  std::vector<std::vector<TimeSpan>> times;  // of each action, [rank][step] like the table
+  std::vector<std::vector<TimeSpan>> times;  // start and end of each action, [rank][step] like the table
   double length = 0;                         // from the first start to the last end over all ranks
   std::vector<double> idle;  // [rank]: fraction of `length` in which the rank does not compute
   // [rank]: maximum number of microbatches alive (from F to B, or to W), over its stages.

@@ -30,14 +30,14 @@ class BackwardWalk {
     virtual ~Stops() = default;
     // Called first in a backward.
     virtual void began() {}
-    // A gradient of an output of a unit that this backward has passed has arrived.
+    // Called when a gradient arrives for an output of a unit that this backward has already passed.
     virtual void reached_again(size_t unit) {}
-    // The backward has passed the units of one forward. `another`: on this rank it has reached another
-    // forward. Returns whether the walk begins again at the last unit: the same on every rank.
+    // Called when the backward has passed the units of one forward. another: whether it has reached another
+    // forward on this rank. Returns whether the walk begins again at the last unit, equal on every rank.
     virtual bool passed_forward(bool another) { return false; }
-    // Once per backward for every unit that has one, from the last to the first, on every rank, also if this
-    // rank has no gradient for the unit: collectives started here match those of the other ranks. The
-    // backward of the units above is done, so parameters that only they use can be freed.
+    // Called once per backward for every unit with a backward, from the last to the first, even if this rank
+    // has no gradient for it, so that collectives started here match those of other ranks. The backward of
+    // later units is done, so parameters that only later units use can be freed.
     virtual void approach(size_t unit) = 0;
     // Called when a gradient of the unit's output has arrived, before the unit's backward needs its
     // parameters.
@@ -80,9 +80,9 @@ class BackwardWalk {
   void hook_start(const Tensors& outputs);
   // Begins the walk of the running backward, unless it has begun. Throws if no backward runs.
   void begin();
-  // The running backward goes on with another forward.
+  // Continues the running backward with the units of another forward.
   void begin_next_forward();
-  // Whether a backward of the unit comes, in place of what watch() finds.
+  // Sets whether a backward of the unit comes, overriding the result of watch().
   void expect(size_t unit, bool backward);
   // Renumbers the units. places[i]: the new index, among `units`, of the unit with index i in previous hooks.
   void renumber(std::vector<size_t> places, size_t units);
@@ -111,14 +111,14 @@ class BackwardWalk {
   void forget_arrivals();
 
   Stops& stops_;
-  std::vector<char> has_backward_;  // of each unit, in its last forward
+  std::vector<char> has_backward_;  // per unit: whether its last forward has a backward
   std::vector<size_t> places_;      // new indices for hooks before renumber(); empty: no hooks
   std::vector<Bucket> buckets_;
   // Autograd holds accumulators only weakly.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::unordered_map<const torch::autograd::Node*, size_t> bucket_of_;
   bool running_ = false, split_ = false, draining_ = false;
-  size_t unreached_ = 0;  // in a backward: units below this one
+  size_t unreached_ = 0;  // units below this index are not reached yet in the running backward
   size_t forward_ = 0,
          backward_forward_ = 0;  // number of the last forward, and of the one that the backward is in
 };

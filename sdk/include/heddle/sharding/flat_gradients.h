@@ -32,9 +32,9 @@ class FlatGradients final : public Gradients {
  private:
   std::vector<Parameter> parameters_;
   std::vector<int64_t> begins_;
-  std::vector<std::vector<at::Tensor>> boxes_;  // of the parameters' shards, as views of sum_
+  std::vector<std::vector<at::Tensor>> boxes_;  // boxes of the parameters' shards, as views of sum_
   at::Tensor sum_;                              // [part], summed over ranks and microbatches
-  at::Tensor packed_, arrived_;                 // in flight
+  at::Tensor packed_, arrived_;                 // buffers of the reduction in flight
   std::vector<char> had_;
   Groups groups_;
 };

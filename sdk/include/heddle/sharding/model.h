@@ -42,7 +42,7 @@ struct Model {
   };
   struct Turn {  // one unit's turn in the forward
     Unit* unit;
-    size_t index;  // of the unit
+    size_t index;  // index of the unit
     bool around;   // the unit runs other units inside
     Reshard reshard;
     std::vector<Use> uses;
@@ -53,7 +53,7 @@ struct Model {
   std::string strategy;
   std::vector<Turn> turns;
   std::vector<Parameter> parameters;  // in execution order, a tied parameter once
-  std::vector<Shard> shards;          // of these parameters
+  std::vector<Shard> shards;          // shards of these parameters
   // Gradients of the trainable buckets in the order in which a backward completes them: by the first unit
   // that uses the bucket, from the last unit to the first, then in the order of `buckets`.
   std::vector<Gradients*> order;

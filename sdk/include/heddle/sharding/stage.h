@@ -42,7 +42,7 @@ struct Policy {
   bool agree_on_used = true;
   enum class AfterUpdate { nothing, first_unit, all_units };
   AfterUpdate gather_after_update = AfterUpdate::nothing;
-  bool wait_after_update = false;  // for gathers started in parameters_changed()
+  bool wait_after_update = false;  // whether parameters_changed() waits for the gathers that it starts
 };
 
 // The stage of a sharded strategy. Use it directly, or derive from it to run units differently. Supports
@@ -148,7 +148,7 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   std::unique_ptr<HostForward> host_;                // null: forward() runs the units
   size_t sharded_ = 0;                               // buckets in that state
   size_t passed_;                     // in a backward: units from here on are freed; 0: it begins again
-  WeightGradients* queue_ = nullptr;  // of the forward under way
+  WeightGradients* queue_ = nullptr;  // queue of the current forward
   bool between_steps_ = true, last_backward_ = false, flushed_ = false;
   bool last_ended_ = false;  // the last backward of the step has ended
   bool held_ = false;        // whole until release_whole()

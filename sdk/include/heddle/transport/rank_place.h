@@ -14,10 +14,10 @@ namespace heddle {
 struct RankPlace {
   int rank = 0, world_size = 1;
   int local_rank = 0, local_world_size = 1;  // among the ranks of this machine
-  std::string host = "127.0.0.1";            // address of the store, which rank 0 serves ...
+  std::string host = "127.0.0.1";            // address of the store
   int port = 0;
-  int listen_fd = -1;         // ... on this bound and listening socket, if rank 0 has one
-  bool store_served = false;  // ... unless the launcher serves it (torchrun's agent)
+  int listen_fd = -1;         // on rank 0, a listening socket for the store; -1: rank 0 opens one
+  bool store_served = false;  // whether the launcher serves the store (torchrun's agent) instead of rank 0
   std::string session;        // separates the attempts of a restarted run in one store
   std::string launcher;       // "torchrun", "slurm", "openmpi", "heddle"; for messages
 };
