@@ -185,7 +185,7 @@ class Quantize : public ITransform {
   // Includes the format and the compute dtype, because adapters are trained relative to them.
   std::string setting() const override {
     if (!config_.load_in_4bit) return "off";
-    return config_.type + (config_.double_quant ? ", double quantization" : "") + "; computed in " +
+    return config_.type + (config_.double_quant ? ", double quantisation" : "") + "; computed in " +
            config_.compute.word;
   }
 

@@ -134,7 +134,7 @@ TEST_F(LoraBases, RefuseAnotherQuantization) {
   runs.train(packed(""), "packed", 4);
   const std::string start =
       "epoch_0_step_3 was trained with its base model in the format 'quantization nf4, double "
-      "quantization', and the run has it in ";
+      "quantisation', and the run has it in ";
   EXPECT_THAT(runs.refusal(packed(", bnb_4bit_use_double_quant: false"), "packed", "LATEST"),
               AllOf(HasSubstr(start + "the format 'quantization nf4' now\n  hint: restore the section, or"),
                     HasSubstr(kAccept)));
