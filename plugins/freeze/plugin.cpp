@@ -20,10 +20,9 @@ struct Config {
 
 ConfigSchema<Config> schema() {
   return ConfigSchema<Config>()
-      .field(
-          "freeze_embeddings", &Config::embeddings,
-          "Freeze the token embedding, and a head that is tied to it. Set false to train it, with patterns "
-          "too.")
+      .field("freeze_embeddings", &Config::embeddings,
+             "Freeze the token embedding, and a head that is tied to it. The default with patterns too; "
+             "set false to train it.")
       .field("freeze_language_model", &Config::language_model, "Freeze everything except the head.")
       .field("freeze_vision_tower", &Config::vision, "Freeze the vision tower.")
       .later("freeze_vision_tower", "there are no models with a vision tower",

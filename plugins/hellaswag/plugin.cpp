@@ -21,8 +21,7 @@ ConfigSchema<HellaSwagConfig> hellaswag_schema() {
              at_least<int64_t>(1))
       .field("pad_to_max_length", &C::pad_to_max_length,
              "Pad each row in a pack to the longest row, rounded up to a multiple of 8. Without packing, "
-             "rows are "
-             "padded to the longest of their microbatch either way.");
+             "rows are padded to the longest of their microbatch either way.");
 }
 
 }  // namespace

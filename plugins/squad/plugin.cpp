@@ -25,12 +25,10 @@ ConfigSchema<SquadConfig> squad_schema() {
                  at_least<int64_t>(1))
           .field("chat_template", &C::chat_template,
                  "Chat template: Jinja text, or a file that contains it. null: the tokenizer's template. "
-                 "Without any "
-                 "template, the prompt and the answer are one text.")
+                 "Without any template, the prompt and the answer are one text.")
           .field("exact_answer_mask", &C::exact_answer_mask,
                  "Locate the first answer token by its characters, without a chat template. false: count "
-                 "tokens as "
-                 "NeMo AutoModel does.")
+                 "tokens as NeMo AutoModel does.")
           .field("fp8", &C::fp8, "Ignored, as in NeMo AutoModel."));
 }
 

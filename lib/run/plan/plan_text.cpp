@@ -143,7 +143,7 @@ std::string to_text(const FoundLayouts& found, size_t top) {
   if (!found.too_large.empty()) out += "too large:\n" + too_large_text(found);
   out += std::to_string(found.layouts) + " layouts: " + std::to_string(found.fitting.size()) + " fit, " +
          std::to_string(found.too_large.size()) + " take too much memory, " + std::to_string(found.bounded) +
-         " too much for parameters and activations alone, ";
+         " exceed it with parameters and activations alone, ";
   int64_t refused = 0;
   for (const auto& [reason, count] : found.refused) refused += count;
   const auto tried = static_cast<int64_t>(found.fitting.size() + found.too_large.size());
