@@ -10,14 +10,14 @@ namespace heddle {
 void refuse_irregular(const std::filesystem::path& path, ErrorCode code) {
   using std::filesystem::file_type;
   const auto refuse = [&](const std::string& kind, const std::string& hint = "") {
-    throw Error(code, path.string(), "is a " + kind + "; a regular file is expected", hint);
+    throw Error(code, path.string(), "is a " + kind + ", but must be a regular file", hint);
   };
   std::error_code ignored;
   switch (std::filesystem::status(path, ignored).type()) {
     case file_type::directory:
-      return refuse("directory");
+      return refuse("directory", "name a file in it");
     case file_type::fifo:
-      return refuse("FIFO", "write what it gives to a file");
+      return refuse("FIFO", "write its data to a file, and name that file");
     case file_type::socket:
       return refuse("socket");
     case file_type::block:

@@ -11,7 +11,7 @@
 namespace heddle {
 
 // Throws Error{code} at `path` when that is, links followed, a directory, a FIFO, a socket or a device: "is a
-// FIFO; a regular file is expected". A missing or unreadable file is reported when it is opened.
+// FIFO, but must be a regular file". A missing or unreadable file is reported when it is opened.
 HEDDLE_API void refuse_irregular(const std::filesystem::path& path, ErrorCode code);
 
 // The first bytes of a regular file; "" for anything else, and where it cannot be read.

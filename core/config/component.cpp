@@ -14,7 +14,7 @@ std::string component_of(const Node& dotted, std::span<const std::string> known)
   if (std::find(known.begin(), known.end(), word) != known.end()) return word;
   const std::string near = text::nearest(word, known);
   throw Error(ErrorCode::config, dotted.where(),
-              "unknown component " + dotted.written() + "; there is: " + text::join(known),
+              "unknown component " + dotted.written() + "; available: " + text::join(known),
               near.empty() ? "" : "did you mean '" + near + "'?");
 }
 

@@ -66,8 +66,8 @@ Node read_value(const std::string& value, const Mark& mark) {
     if (is_template) return Node::text(value, mark);
     if (!is_pattern) throw;
     throw Error(ErrorCode::config, mark.file,
-                "a value that begins with " + value.substr(0, 1) +
-                    " is an anchor's name in YAML: " + text::excerpt(value, 80),
+                "the value begins with " + value.substr(0, 1) +
+                    ", which is reserved in YAML: " + text::excerpt(value, 80),
                 "quote it for YAML too: " + mark.file + " \"'" + text::excerpt(value, 80) + "'\"");
   }
 }

@@ -263,7 +263,9 @@ Node tree(const std::string& yaml, const std::string& name, std::span<const std:
 std::string content(const std::string& file) {
   refuse_irregular(file, ErrorCode::config);
   std::ifstream in(file, std::ios::binary);
-  if (!in) throw Error(ErrorCode::config, file, "no such file, or it cannot be read", "check the path");
+  if (!in)
+    throw Error(ErrorCode::config, file, "does not exist or cannot be read",
+                "check the path; a relative path starts at the working directory");
   std::string text(kLargestFile + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));

@@ -129,8 +129,8 @@ Node without_target(const Node& map, const std::string& name) {
   if (!target->is_null()) {
     const std::string& word = target->as_text();
     if (word.substr(word.find_last_of(".:") + 1) != name)
-      throw Error(ErrorCode::config, target->where(), target->written() + " is not known here",
-                  "write " + name + ", or leave _target_ out");
+      throw Error(ErrorCode::config, target->where(), "unknown class " + target->written(),
+                  "write " + name + ", or remove _target_");
   }
   return map.without("_target_");
 }

@@ -39,11 +39,11 @@ void check_hydra_keys(const Node& section, const std::string& chosen, PluginRegi
                 "unknown component " + target->written() +
                     "; here it names a strategy and Config or Manager, and the strategies are " +
                     text::join(plugins.names("strategy")),
-                "leave _target_ out: the key strategy chooses");
+                "remove _target_: the key strategy selects the strategy");
   if (const OfferedStrategy* offered = plugins.strategy(named); offered != nullptr && offered->name != chosen)
     warnings.push_back("distributed._target_ names " + offered->name +
-                       " and chooses nothing: the strategy is " + chosen +
-                       "; write strategy: " + offered->name + " if that is meant");
+                       ", but the key strategy selects the strategy, which is " + chosen +
+                       "; set strategy: " + offered->name + " to use it");
 }
 
 }  // namespace heddle::engine

@@ -37,7 +37,7 @@ void refuse_not_built(const Node& configuration, std::span<const std::string> li
   for (const std::string& line : lines) {
     const Line one = parted(line);
     errors.add(Error(ErrorCode::not_built, place_of(configuration, one.key), one.why,
-                     "leave it at its default, or out, to train"));
+                     "remove the key, or set it to its default"));
   }
   errors.raise();
 }

@@ -52,14 +52,14 @@ void refuse_by_schedule(const Asked& asked, int64_t per_rank, const PipelineConf
                 "Single stage schedule requires exactly 1 stage per rank" + got +
                     "Please increase pipeline_parallel_layers_per_stage to " +
                     to_string(asked.layers / asked.ranks) + " or higher to achieve 1 stage per rank.",
-                "change layers_per_stage, or choose a schedule that takes several stages a rank");
+                "change layers_per_stage, or choose a schedule that takes several stages per rank");
   if (per_rank < takes.least)
     throw Error(ErrorCode::config, config.where,
                 "Multi-stage schedule requires at least " + to_string(takes.least) + " stages per rank" +
                     got + "Please decrease pipeline_parallel_layers_per_stage to " +
                     to_string(asked.layers / (takes.least * asked.ranks)) + " or lower to achieve at least " +
                     to_string(takes.least) + " stages per rank.",
-                "change layers_per_stage, or choose a schedule that takes one stage a rank");
+                "change layers_per_stage, or choose a schedule that takes one stage per rank");
   throw Error(ErrorCode::config, config.where,
               "this schedule takes at most " + to_string(takes.most) + " stages per rank" + got, "");
 }

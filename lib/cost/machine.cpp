@@ -134,8 +134,8 @@ MachineFile read_machine(const fs::path& file) {
 MachineFile machine_named(const std::string& name, const std::string& option) {
   for (const auto& [key, machine] : machines())
     if (plain(key) == plain(name) || plain(machine.device) == plain(name)) return machine;
-  throw Error(ErrorCode::usage, option, "'" + name + "' is not a device that heddle has figures of",
-              "give one of " + text::join(machine_names(), ", "));
+  throw Error(ErrorCode::usage, option, "unknown device '" + name + "'",
+              "use one of " + text::join(machine_names(), ", "));
 }
 
 const MachineFile* machine_of(const std::string& device) {

@@ -75,9 +75,9 @@ std::optional<FlopRate> ModelFlops::rate(int64_t tokens, double seconds) const {
 
 std::string ModelFlops::text() const {
   if (per_token_ <= 0) return "";
-  return amount(per_token_) + "FLOP a token, forward and backward; peak of a rank " +
+  return amount(per_token_) + "FLOP per token, forward and backward; peak per rank " +
          (peak_.flops > 0 ? amount(peak_.flops) + "FLOP/s (" + peak_.source + ")"
-                          : std::string("not known: --peak-flops gives it"));
+                          : std::string("unknown: set it with --peak-flops"));
 }
 
 double trained_share(int64_t parameters, int64_t frozen) {

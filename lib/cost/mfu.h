@@ -44,7 +44,7 @@ class ModelFlops {
   // Returns the rate of a step over all ranks; empty if FLOPs are unknown. `mfu` is empty if it would exceed
   // 100 %, because then the peak was measured while other work ran.
   std::optional<FlopRate> rate(int64_t tokens, double seconds) const;
-  // Returns "12.3 GFLOP a token; peak of a rank 989 TFLOP/s (H100 in 16 bits)"; "" if everything is unknown.
+  // Returns "12.3 GFLOP per token; peak per rank 989 TFLOP/s (H100 in 16 bits)"; "" if everything is unknown.
   std::string text() const;
 
  private:

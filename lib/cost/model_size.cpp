@@ -169,9 +169,9 @@ std::string experts_text(const ModelSize& size) {
   const ExpertSize& of = size.experts;
   if (of.layers == 0) return "";
   return std::to_string(of.experts) + " in " + std::to_string(of.layers) +
-         (of.layers == 1 ? " layer" : " layers") + "; a token meets " +
+         (of.layers == 1 ? " layer" : " layers") + "; a token uses " +
          count_text(size.parameters - of.inactive) + " of " + count_text(size.parameters) +
-         " parameters; a rank computes " + std::to_string(of.held) + " in " + std::to_string(of.held_layers) +
+         " parameters; a rank has " + std::to_string(of.held) + " in " + std::to_string(of.held_layers) +
          (of.parts == 1 ? "" : ", 1/" + std::to_string(of.parts) + " of each");
 }
 

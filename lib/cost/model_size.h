@@ -66,7 +66,7 @@ ModelSize size_of(const WholeModel& model, Stages& stages, std::span<const Optim
 std::vector<OptimizerState> states_of(Stages& stages, const DeviceMesh& mesh, const StepConfig& config,
                                       IOptimizer& optimizer);
 
-// Returns "12 in 3 layers; a token meets 1.20 M of 2.40 M parameters; a rank computes 6 in 3"; empty without
+// Returns "12 in 3 layers; a token uses 1.20 M of 2.40 M parameters; a rank has 6 in 3"; empty without
 // experts.
 std::string experts_text(const ModelSize& size);
 

@@ -80,9 +80,9 @@ std::optional<RankSizes> sizes_if_known(const StepPlan& plan, PluginRegistry& pl
     return sizes_on_ranks(plan, plugins);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::plugin_failed && error.code() != ErrorCode::internal) throw;
-    warnings.push_back("what a rank holds is not known: " + error.message());
+    warnings.push_back("the memory per rank is unknown: " + error.message());
   } catch (const std::exception& error) {
-    warnings.push_back(std::string("what a rank holds is not known: ") + error.what());
+    warnings.push_back(std::string("the memory per rank is unknown: ") + error.what());
   }
   return std::nullopt;
 }
@@ -96,9 +96,9 @@ void check_memory(const RankSizes& sizes, const std::string& where, int local_ra
   throw Error(
       ErrorCode::config, where,
       "parameters, gradients and the optimizer of " + ranks + " take " + bytes_text(needed) +
-          ", and the machine has " + bytes_text(memory),
-      "split the model over more machines, or train a smaller one or in bfloat16; --model.check_memory "
-      "false starts the run all the same");
+          ", but the machine has " + bytes_text(memory),
+      "use more machines, a smaller model, or model.dtype: bfloat16; --model.check_memory false starts the "
+      "run anyway");
 }
 
 }  // namespace heddle

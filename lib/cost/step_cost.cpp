@@ -323,19 +323,19 @@ std::string to_text(const StepCost& cost) {
   const std::string of_stage = cost.stages == 1 ? ""
                                                 : " of stage " + std::to_string(cost.stage) + " of " +
                                                       std::to_string(cost.stages) + ", which holds most";
-  std::string out = "cost of a step of a rank on " + cost.device + of_stage + ": " + batch_text(cost) +
+  std::string out = "cost of a step per rank on " + cost.device + of_stage + ": " + batch_text(cost) +
                     ", rows of " + std::to_string(cost.row_length) + " tokens\n";
   out += "  memory: at most " + bytes_text(cost.peak);
   if (cost.device_memory > 0) out += " of " + bytes_text(cost.device_memory);
-  out += ", of which " + bytes_text(cost.before) + " are held before the step\n";
+  out += ", of which " + bytes_text(cost.before) + " before the step\n";
   out += "  computing: " + count_text(static_cast<int64_t>(std::min(cost.products, 9e18))) +
          " operations in products, " + bytes_text(cost.moved) + " read and written";
   if (cost.seconds > 0) out += "; at least " + seconds_text(cost.seconds) + " at the device's peaks";
   out += "\n";
   if (cost.time.seconds > 0)
-    out += "  time: " + seconds_text(cost.time.seconds) + " a step, " +
+    out += "  time: " + seconds_text(cost.time.seconds) + " per step, " +
            count_text(static_cast<int64_t>(cost.tokens / cost.time.seconds)) +
-           " tokens a second, limited by " + cost.time.limit() + "; `heddle plan` compares layouts\n";
+           " tokens per second, limited by " + cost.time.limit() + "; `heddle plan` compares layouts\n";
   if (const std::string traffic = traffic_text(cost); !traffic.empty())
     out += "  collectives: " + traffic + "\n";
   if (!cost.fits()) out += "  this does not fit in the device\n";

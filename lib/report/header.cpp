@@ -75,7 +75,7 @@ std::string saves_text(const RunHeader& header) {
   if (header.saves == RunHeader::Saves::benchmark) return "nothing, because this run is a benchmark";
   if (header.saves == RunHeader::Saves::nothing) return "nothing, because checkpoint.enabled is false";
   return std::string(header.saves == RunHeader::Saves::on_the_way
-                         ? "checkpoints during and at the end of the run, in "
+                         ? "checkpoints during and at the end of the run, the last in "
                          : "a checkpoint at the end, in ") +
          header.last_checkpoint.string() + " (its name counts steps from 0)" +
          (header.exports == RunHeader::Exports::every   ? "; each with an exported model"

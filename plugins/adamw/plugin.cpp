@@ -27,7 +27,10 @@ struct Fields {
 
 void check_betas(const Node& value) {
   const std::vector<double> betas = FieldType<std::vector<double>>::read(value);
-  if (betas.size() != 2) throw Error(ErrorCode::config, value.where(), "betas must be two numbers");
+  if (betas.size() != 2)
+    throw Error(ErrorCode::config, value.where(),
+                "betas must be 2 numbers, but the list has " + std::to_string(betas.size()),
+                "write for example betas: [0.9, 0.999]");
   for (const double beta : betas)
     if (!(beta >= 0 && beta < 1))
       throw Error(ErrorCode::config, value.where(), "betas must be at least 0 and below 1");

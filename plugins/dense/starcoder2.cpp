@@ -26,8 +26,8 @@ model::ModelKeys<Starcoder2Keys> starcoder2_keys() {
              decoder::activation_words())
       .field("use_bias", &Starcoder2Keys::use_bias, "Whether attention and MLP have biases.")
       .field("sliding_window", &Starcoder2Keys::sliding_window,
-             "A token sees itself and those less than so many before it; one as long as the sequence changes "
-             "nothing.",
+             "Sliding-window size in tokens, including the current token. No effect if it is at least the "
+             "sequence length.",
              decoder::kSize);
   decoder::add_dropout(keys, {.residual = "residual_dropout", .embedding = "embedding_dropout"});
   return keys;

@@ -21,17 +21,17 @@ struct Config {
 ConfigSchema<Config> schema() {
   return ConfigSchema<Config>()
       .field("freeze_embeddings", &Config::embeddings,
-             "The token embedding, and a head tied to it; true unless it is given as false, beside "
-             "patterns too.")
-      .field("freeze_language_model", &Config::language_model, "All but the head of a model of text.")
-      .field("freeze_vision_tower", &Config::vision, "The vision tower.")
+             "Freeze the token embedding, and a head that is tied to it. The default with patterns too; "
+             "set false to train it.")
+      .field("freeze_language_model", &Config::language_model, "Freeze everything except the head.")
+      .field("freeze_vision_tower", &Config::vision, "Freeze the vision tower.")
       .later("freeze_vision_tower", "there are no models with a vision tower",
              [](const Config& given) { return !given.vision.value_or(false); })
-      .field("freeze_audio_tower", &Config::audio, "The audio tower.")
+      .field("freeze_audio_tower", &Config::audio, "Freeze the audio tower.")
       .later("freeze_audio_tower", "there are no models with an audio tower",
              [](const Config& given) { return !given.audio.value_or(false); })
       .field("patterns", &Config::patterns,
-             "Regular expressions: parameters whose names hold a match of one, besides the embedding.",
+             "Regular expressions of parameters to freeze: those whose names contain a match.",
              Check{"", transform::check_expressions});
 }
 

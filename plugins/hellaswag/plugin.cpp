@@ -15,13 +15,13 @@ struct HellaSwagConfig {
 ConfigSchema<HellaSwagConfig> hellaswag_schema() {
   using C = HellaSwagConfig;
   return ConfigSchema<C>()
-      .field("path_or_dataset", &C::path_or_dataset, "A name of the hub, a directory or a file.")
-      .field("split", &C::split, "train, validation, or slices: train[:1000].")
-      .field("num_samples_limit", &C::num_samples_limit, "The first rows alone.", at_least<int64_t>(1))
-      .field(
-          "pad_to_max_length", &C::pad_to_max_length,
-          "In a pack each row takes as many tokens as the longest, rounded up to 8. Rows that are not packed "
-          "are as long as the longest of their microbatch.");
+      .field("path_or_dataset", &C::path_or_dataset, "Hub name of the data set, a directory or a file.")
+      .field("split", &C::split, "Split to use: train, validation, or a slice such as train[:1000].")
+      .field("num_samples_limit", &C::num_samples_limit, "Number of rows to use, from the first.",
+             at_least<int64_t>(1))
+      .field("pad_to_max_length", &C::pad_to_max_length,
+             "Pad each row in a pack to the longest row, rounded up to a multiple of 8. Without packing, "
+             "rows are padded to the longest of their microbatch either way.");
 }
 
 }  // namespace

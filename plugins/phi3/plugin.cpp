@@ -19,10 +19,10 @@ model::ModelKeys<Keys> keys() {
   decoder::add_rms_norm(keys);
   decoder::add_rotary(keys, "phi3", {.partial = true});
   decoder::add_dropout(keys, {.residual = "resid_pdrop"});
-  keys.unused("embd_pdrop", "transformers drops nothing of the embeddings.");
-  keys.field("hidden_act", &Keys::hidden_act, "Activation of the MLP.", decoder::activation_words())
+  keys.unused("embd_pdrop", "Ignored, as in transformers.");
+  keys.field("hidden_act", &Keys::hidden_act, "Activation function of the MLP.", decoder::activation_words())
       .field("sliding_window", &Keys::sliding_window,
-             "A token sees itself and those less than so many before it.", decoder::kSize);
+             "Sliding-window size in tokens, including the current token.", decoder::kSize);
   return keys;
 }
 

@@ -17,17 +17,19 @@ ConfigSchema<SquadConfig> squad_schema() {
   using C = SquadConfig;
   return with_row_fields(
       ConfigSchema<C>()
-          .field("dataset_name", &C::dataset_name, "A name of the hub, a directory or a file.")
-          .field("split", &C::split, "train, validation, or slices: train[:1000], train[:10%]+validation.")
+          .field("dataset_name", &C::dataset_name, "Hub name of the data set, a directory or a file.")
+          .field("split", &C::split,
+                 "Split to use: train, validation, or slices such as train[:10%]+validation.")
           .field("limit_dataset_samples", &C::limit_dataset_samples,
-                 "The first rows alone; a split with a slice of its own has precedence.",
+                 "Number of rows to use, from the first. A slice in split overrides it.",
                  at_least<int64_t>(1))
           .field("chat_template", &C::chat_template,
-                 "A Jinja template, or a file with one; null: the tokenizer's. Without any: one text.")
+                 "Chat template: Jinja text, or a file that contains it. null: the tokenizer's template. "
+                 "Without any template, the prompt and the answer are one text.")
           .field("exact_answer_mask", &C::exact_answer_mask,
-                 "Without a template: the answer begins where its characters do; false: as NeMo AutoModel "
-                 "counts.")
-          .field("fp8", &C::fp8, "No effect, as in NeMo AutoModel."));
+                 "Locate the first answer token by its characters, without a chat template. false: count "
+                 "tokens as NeMo AutoModel does.")
+          .field("fp8", &C::fp8, "Ignored, as in NeMo AutoModel."));
 }
 
 }  // namespace

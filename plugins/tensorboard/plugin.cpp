@@ -13,8 +13,8 @@ struct Config {
 };
 
 ConfigSchema<Config> schema() {
-  return ConfigSchema<Config>().field(
-      "dir", &Config::dir, "The directory of the event files; null: tensorboard in checkpoint_dir.");
+  return ConfigSchema<Config>().field("dir", &Config::dir,
+                                      "Directory of the event files. null: tensorboard in checkpoint_dir.");
 }
 
 std::filesystem::path directory_of(const Config& config, const std::filesystem::path& checkpoint_dir) {

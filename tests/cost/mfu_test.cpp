@@ -43,7 +43,7 @@ TEST(Mfu, IsEmptyWhereThePeakIsNotKnown) {
   EXPECT_FALSE(record.mfu);
   EXPECT_TRUE(record.tflops);
   EXPECT_EQ(flops.text(),
-            "6 GFLOP a token, forward and backward; peak of a rank not known: --peak-flops gives it");
+            "6 GFLOP per token, forward and backward; peak per rank unknown: set it with --peak-flops");
   EXPECT_THAT(progress_line(record, 10, 5), HasSubstr("  12.3 TFLOP/s  "));
   EXPECT_FALSE(ModelFlops().rate(1, 1));
 }

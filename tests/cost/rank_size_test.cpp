@@ -22,13 +22,14 @@ TEST(CheckMemory, RefusesWhatTheMachineCannotHold) {
     return tests::thrown_by([&] { check_memory(sizes, "run.yaml:3 model", ranks, memory); });
   };
   EXPECT_EQ(refusal(1), "");
-  EXPECT_EQ(refusal(2),
-            "error[config] run.yaml:3 model: parameters, gradients and the optimizer of 2 ranks on this "
-            "machine take 24.00 GiB, and the machine has 20.00 GiB\n"
-            "  hint: split the model over more machines, or train a smaller one or in bfloat16; "
-            "--model.check_memory false starts the run all the same");
+  EXPECT_EQ(
+      refusal(2),
+      "error[config] run.yaml:3 model: parameters, gradients and the optimizer of 2 ranks on this "
+      "machine take 24.00 GiB, but the machine has 20.00 GiB\n"
+      "  hint: use more machines, a smaller model, or model.dtype: bfloat16; --model.check_memory false "
+      "starts the run anyway");
   sizes.most.held = sizes.most.optimizer = std::numeric_limits<int64_t>::max();
-  EXPECT_THAT(refusal(1), HasSubstr("the optimizer of a rank take 16.00 EiB, and the machine has 20.00 GiB"));
+  EXPECT_THAT(refusal(1), HasSubstr("the optimizer of a rank take 16.00 EiB, but the machine has 20.00 GiB"));
 }
 
 }  // namespace

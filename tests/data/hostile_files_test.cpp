@@ -59,7 +59,8 @@ TEST(HostileFiles, AreRefusedUnopenedWhereTheyAreFifosDirectoriesSocketsOrDevice
   const auto place = [&](const char* name) { return folder.path() / name; };
   for (const char* name : {"fifo", "model.safetensors.index.json", "a.bin", "LATEST", "libheddle_a.so"})
     ASSERT_EQ(::mkfifo(place(name).c_str(), 0600), 0);
-  const std::string fifo = ": is a FIFO; a regular file is expected\n  hint: write what it gives to a file";
+  const std::string fifo =
+      ": is a FIFO, but must be a regular file\n  hint: write its data to a file, and name that file";
   EXPECT_EQ(error_of(folder, [&] { SafetensorsFile file(place("fifo")); }),
             "error[input] FOLDER/fifo" + fifo);
   EXPECT_EQ(error_of(folder, [&] { checkpoint::read_manifest(place("fifo")); }),
@@ -80,9 +81,10 @@ TEST(HostileFiles, AreRefusedUnopenedWhereTheyAreFifosDirectoriesSocketsOrDevice
   EXPECT_EQ(checkpoint::pointed(place("LATEST")), "");
   std::filesystem::create_directory(place("directory"));
   EXPECT_EQ(error_of(folder, [&] { TokenFile(place("directory"), std::nullopt); }),
-            "error[input] FOLDER/directory: is a directory; a regular file is expected");
+            "error[input] FOLDER/directory: is a directory, but must be a regular file\n"
+            "  hint: name a file in it");
   EXPECT_EQ(error_of(folder, [&] { TokenFile("/dev/zero", std::nullopt); }),
-            "error[input] /dev/zero: is a device; a regular file is expected");
+            "error[input] /dev/zero: is a device, but must be a regular file");
   ::sockaddr_un address{};
   address.sun_family = AF_UNIX;
   ASSERT_LT(place("socket").string().size(), sizeof(address.sun_path));
@@ -90,7 +92,7 @@ TEST(HostileFiles, AreRefusedUnopenedWhereTheyAreFifosDirectoriesSocketsOrDevice
   const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
   ASSERT_EQ(::bind(listener, reinterpret_cast<const ::sockaddr*>(&address), sizeof(address)), 0);
   EXPECT_EQ(error_of(folder, [&] { TokenFile(place("socket"), std::nullopt); }),
-            "error[input] FOLDER/socket: is a socket; a regular file is expected");
+            "error[input] FOLDER/socket: is a socket, but must be a regular file");
   ::close(listener);
 }
 

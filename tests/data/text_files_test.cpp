@@ -54,7 +54,7 @@ TEST_F(TextFilesTest, AreOfTheSplitThatTheirNamesSay) {
             "train: plain_text/train-00000-of-00002.parquet plain_text/train-00001-of-00002.parquet; "
             "validation: plain_text/validation-00000-of-00001.parquet");
   EXPECT_THAT(refusal("validaton"),
-              HasSubstr("run.yaml:3 dataset.path: the data set has no split 'validaton'; there is: train, "
+              HasSubstr("run.yaml:3 dataset.path: the data set has no split 'validaton'; available: train, "
                         "validation\n  hint: did you mean 'validation'?"));
 }
 
@@ -91,7 +91,7 @@ TEST_F(TextFilesTest, KeepTheOrderOfSplits) {
   const Node place = Node::text((directory_ / "").string());
   EXPECT_THAT(find_texts({place, "all", "", ""}).splits, ElementsAre("train", "validation", "test"));
   EXPECT_THAT(refusal("all[:2]"),
-              HasSubstr("the data set has no split 'all'; there is: train, validation, test"));
+              HasSubstr("the data set has no split 'all'; available: train, validation, test"));
 }
 
 TEST_F(TextFilesTest, NamedThemselvesAreEverySplit) {

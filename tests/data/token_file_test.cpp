@@ -145,7 +145,7 @@ TEST(TokenFile, RefusesThreeBytesAToken) {
   ScratchDirectory scratch;
   write_token_file<uint16_t>(scratch / "a.bin", {278895051, 1, 1, 3}, {7});
   EXPECT_THAT(file_refusal(scratch / "a.bin"),
-              HasSubstr("the header says 3 bytes a token; 2 and 4 are known"));
+              HasSubstr("the header says 3 bytes per token, but must say 2 or 4"));
 }
 
 TEST(TokenFile, RefusesAnOddNumberOfBareBytes) {

@@ -25,7 +25,7 @@ TEST_F(StepCosts, AreEstimatedForAnAbsentDevice) {
   const Words check = {"check", files_.path("run.yaml"), "--world-size", "2", "--cost"};
   const Outcome text = heddle(plus(check, {"H100"}));
   EXPECT_EQ(text.status, 0) << text.error;
-  EXPECT_THAT(text.out, HasSubstr("cost of a step of a rank on H100: 2 microbatches, rows of 16 tokens\n"));
+  EXPECT_THAT(text.out, HasSubstr("cost of a step per rank on H100: 2 microbatches, rows of 16 tokens\n"));
   EXPECT_THAT(text.out, HasSubstr(" of 74.51 GiB, of which "));
   EXPECT_THAT(text.out, HasSubstr("at the device's peaks"));
   EXPECT_THAT(text.out, HasSubstr("collectives: dp_shard (2 ranks) "));

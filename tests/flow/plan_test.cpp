@@ -136,7 +136,7 @@ TEST_F(Plan, ReportsThatNoLayoutFits) {
 TEST_F(Plan, RefusesAWorldSizeThatNoLayoutDivides) {
   const Outcome prime = heddle(plan({"--world-size", "7"}));
   EXPECT_EQ(prime.status, 2);
-  EXPECT_THAT(prime.error, HasSubstr("no layout divides 7 ranks and 8 samples a step"));
+  EXPECT_THAT(prime.error, HasSubstr("no layout divides 7 ranks and 8 samples per step"));
 }
 
 TEST_F(Plan, GivesFewerLayersToASlowerMachine) {

@@ -166,7 +166,7 @@ TEST(Train, ReportsWhatItSaves) {
   const TrainingFiles files;
   const std::string last = files.path("run/epoch_0_step_11");
   EXPECT_THAT(heddle(files.train("run", {"--step_scheduler.ckpt_every_steps", "5"})).out,
-              HasSubstr("saves   checkpoints during and at the end of the run, in " + last +
+              HasSubstr("saves   checkpoints during and at the end of the run, the last in " + last +
                         " (its name counts steps from 0); the last with an exported model\n"));
   for (const auto& [word, text] :
        {std::pair{"final", "; the last with an exported model\n"},

@@ -108,7 +108,7 @@ class Prefixes(Prepared):
 
     def test_no_assistant(self):
         fault = self.refused("chat", "bytes", [talk(("user", "x"))], chat_template=cases.CHATML)
-        self.assertEqual(fault.what, "the conversation has no message of the assistant, so nothing of it is trained on")
+        self.assertEqual(fault.what, "the conversation has no assistant message, so none of its tokens is trained on")
 
     def test_several_system_messages(self):
         fault = self.refused("chat", "bytes", [talk(("system", "x"), ("system", "y"), ("assistant", "z"))],

@@ -79,8 +79,8 @@ class Skipped(Prepared):
                 f"Skipped 2 row(s) (skip_invalid_samples=True): Unsupported role in messages: critic; the first is {path}:3",
                 "Skipped 1 row(s) (skip_invalid_samples=True): Each sample must contain a `messages` list (OpenAI format) or "
                 f"a `conversations` list (ShareGPT format); the first is {path}:6",
-                "Skipped 1 row(s) (skip_invalid_samples=True): the conversation has no message of the assistant, so nothing "
-                f"of it is trained on; the first is {path}:7"):
+                "Skipped 1 row(s) (skip_invalid_samples=True): the conversation has no assistant message, so none of its "
+                f"tokens is trained on; the first is {path}:7"):
             self.assertIn(sentence, said)
         self.assertTrue(any("half of a surrogate pair" in sentence for sentence in said), said)
         self.assertEqual([sum(self.head["dropped"].values()), self.head["flags"], self.counts["dropped"]], [5, 2, 5])

@@ -95,7 +95,7 @@ TEST_F(DamagedQuantized, Fp8ConfigurationsOfAnotherForm) {
   EXPECT_THAT(refusal(), HasSubstr("blocks of [128, 128] of "));
   for (const char* method : {"compressed-tensors", "modelopt", "bitsandbytes"}) {
     config_["quantization_config"] = {{"quant_method", method}};
-    EXPECT_THAT(refusal(), HasSubstr("quantization_config: quantised weights (" + std::string(method) +
+    EXPECT_THAT(refusal(), HasSubstr("quantization_config: quantized weights (" + std::string(method) +
                                      ") are not built"));
   }
 }

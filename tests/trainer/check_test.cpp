@@ -125,12 +125,12 @@ TEST_F(CheckCommand, CountsExpertsPerRankAndActiveParametersPerToken) {
                               ", \"experts\": 8, \"experts_per_rank\": 2, "));
   command.json = false;
   ASSERT_EQ(run(command), 0) << err_;
-  EXPECT_THAT(out_, HasSubstr("experts: 8 in 2 layers; a token meets "));
-  EXPECT_THAT(out_, HasSubstr(" parameters; a rank computes 2 in 1\n"));
+  EXPECT_THAT(out_, HasSubstr("experts: 8 in 2 layers; a token uses "));
+  EXPECT_THAT(out_, HasSubstr(" parameters; a rank has 2 in 1\n"));
   command.overrides = {{"distributed.etp_size", "2"}};
   command.world_sizes = {8};
   ASSERT_EQ(run(command), 0) << err_;
-  EXPECT_THAT(out_, HasSubstr(" parameters; a rank computes 2 in 1, 1/2 of each\n"));
+  EXPECT_THAT(out_, HasSubstr(" parameters; a rank has 2 in 1, 1/2 of each\n"));
 }
 
 TEST_F(CheckCommand, RefusesAMissingFileAndAFileThatIsNotYaml) {

@@ -96,7 +96,7 @@ class TextFinder {
   Error no_split(const std::string& split, const std::vector<std::string>& names) const {
     const std::string near = text::nearest(split, names);
     return Error(ErrorCode::input, query_.name.where(),
-                 "the data set has no split '" + split + "'; there is: " + text::join(names),
+                 "the data set has no split '" + split + "'; available: " + text::join(names),
                  near.empty() ? "choose one of them" : "did you mean '" + near + "'?");
   }
 

@@ -152,8 +152,8 @@ TokenHeader read_token_header(const std::filesystem::path& file, std::span<const
   header.bytes = words[4] == kBytesMark;
   if (words[0] == kAutomodelMagic) {
     if (words[3] != 2 && words[3] != 4)
-      refuse_file(file, "the header says " + std::to_string(words[3]) + " bytes a token; 2 and 4 are known",
-                  "");
+      refuse_file(
+          file, "the header says " + std::to_string(words[3]) + " bytes per token, but must say 2 or 4", "");
     if (words[3] == 4) header.type = TokenType::uint32;
   }
   return checked(file, header, bytes.size());

@@ -498,7 +498,8 @@ void show_header(const RunSpec& run, const ModelSize& size, const engine::Model&
                  const ModelFlops& flops, int local_ranks) {
   const RunHeader header = header_of(run);
   if (!run.size) std::cout << header.text(size);
-  if (size.copies > 0) std::cout << "  saving  copies for saving: " << bytes_text(size.copies) << " a rank\n";
+  if (size.copies > 0)
+    std::cout << "  saving  copies for saving: " << bytes_text(size.copies) << " per rank\n";
   std::cout << device_text(model, local_ranks);
   std::cout << "  speed   " << flops.text() << "\n" << std::flush;
   for (const std::string& text : header_warnings(header, run.setup.warnings, size, model))

@@ -130,7 +130,7 @@ std::string to_text(const FoundLayouts& found, size_t top) {
   if (found.memory > 0) out += ", memory for tensors: " + bytes_text(found.memory) + " per device";
   out += "\n";
   std::vector<Row> rows = {
-      {"", "layout", "memory", "step", "tokens/s", "MFU", "limit", "behind the first by"}};
+      {"", "layout", "memory", "step", "tokens/s", "MFU", "limit", "slower than row 1 by"}};
   for (size_t i = 0; i < std::min(top, found.fitting.size()); ++i) {
     const PlannedLayout& one = found.fitting[i];
     rows.push_back({std::to_string(i + 1), one.layout.text(), bytes_text(one.cost.peak),
@@ -143,7 +143,7 @@ std::string to_text(const FoundLayouts& found, size_t top) {
   if (!found.too_large.empty()) out += "too large:\n" + too_large_text(found);
   out += std::to_string(found.layouts) + " layouts: " + std::to_string(found.fitting.size()) + " fit, " +
          std::to_string(found.too_large.size()) + " take too much memory, " + std::to_string(found.bounded) +
-         " do so by parameters and activations alone, ";
+         " exceed it with parameters and activations alone, ";
   int64_t refused = 0;
   for (const auto& [reason, count] : found.refused) refused += count;
   const auto tried = static_cast<int64_t>(found.fitting.size() + found.too_large.size());

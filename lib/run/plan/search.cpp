@@ -144,7 +144,7 @@ class Search {
     if (out.layouts == 0)
       throw Error(ErrorCode::usage, "heddle plan",
                   "no layout divides " + std::to_string(request_.world) + " ranks and " +
-                      std::to_string(space.global_batch) + " samples a step" +
+                      std::to_string(space.global_batch) + " samples per step" +
                       (request_.fixed.empty() ? "" : " with the values of --fix"),
                   "change --world-size or step_scheduler.global_batch_size");
     while (!candidates.empty() &&

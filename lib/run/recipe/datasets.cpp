@@ -84,7 +84,7 @@ DatasetSection resolve_dataset(DatasetSection section, PluginRegistry& plugins,
     const std::vector<std::string> names = dataset_names(plugins);
     const std::string near = text::nearest(section.target, names);
     throw Error(ErrorCode::config, target.where(),
-                "unknown component " + target.written() + "; there is: " + text::join(names),
+                "unknown component " + target.written() + "; available: " + text::join(names),
                 near.empty() ? "set plugins: to the directory of the plugin that has your data set"
                              : "did you mean '" + near + "'?");
   }

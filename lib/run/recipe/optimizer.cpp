@@ -163,7 +163,8 @@ const ConfigSchema<Clipping>& clipping_schema() {
                        [](const Node& value) {
                          if (!value.is_null() && !(value.as_real() > 0))
                            throw Error(ErrorCode::config, value.where(),
-                                       "max_norm must be greater than 0, or null for no clipping");
+                                       "max_norm must be greater than 0, got " + value.written(),
+                                       "set it to 1.0, or to null to disable clipping");
                        }})
           .field("norm_type", &Clipping::norm_type, "Order p of the norm. inf: the largest absolute value.");
   return schema;

@@ -20,7 +20,7 @@ std::string text_of(const std::vector<SkippedKey>& skipped, bool with_reasons) {
   std::vector<std::string> keys;
   for (const SkippedKey& one : skipped) keys.push_back(one.key);
   return "skipped: " + text::join(keys) +
-         "; they do not affect results (heddle check --verbose shows the reasons)\n";
+         "; no effect on results (heddle check --verbose prints the reasons)\n";
 }
 
 namespace recipe {
@@ -113,7 +113,7 @@ void note_rng(const Node& root, const Node& rng, RecipeNotes& notes) {
   if (given == nullptr || given->kind() != Node::Kind::integer) return;
   const int64_t acting = seed != nullptr && seed->kind() == Node::Kind::integer ? seed->as_integer() : 42;
   if (given->as_integer() == acting) return;
-  notes.warnings.push_back(given->where() + " has no effect, in AutoModel neither: the seed is " +
+  notes.warnings.push_back(given->where() + " has no effect, as in AutoModel: the seed is " +
                            std::to_string(acting) + ". Set seed: " + given->written());
 }
 
@@ -171,8 +171,7 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
   }
   if (const Known* known = find(kUnread, name)) {
     notes.skipped.push_back({name, std::string(known->why)});
-    notes.warnings.push_back(section.where() +
-                             " has no effect, in AutoModel neither: " + std::string(known->why));
+    notes.warnings.push_back(section.where() + " has no effect, as in AutoModel: " + std::string(known->why));
     return true;
   }
   if (name == kLogger && is_turned_off(section)) {

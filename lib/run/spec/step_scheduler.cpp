@@ -16,12 +16,13 @@ constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
 
 void check_split(const StepSection& section, int64_t data_ranks) {
   if (section.global_batch_size % (section.local_batch_size * data_ranks) == 0) return;
-  throw Error(
-      ErrorCode::config, section.where,
-      "global_batch_size (" + std::to_string(section.global_batch_size) +
-          ") must be divisible by local_batch_size * dp_size (" + std::to_string(section.local_batch_size) +
-          " * " + std::to_string(data_ranks) + ")",
-      "a global batch is split into microbatches of local_batch_size samples on every data-parallel rank");
+  throw Error(ErrorCode::config, section.where,
+              "global_batch_size (" + std::to_string(section.global_batch_size) +
+                  ") must be divisible by local_batch_size * dp_size (" +
+                  std::to_string(section.local_batch_size) + " * " + std::to_string(data_ranks) + ")",
+              "set global_batch_size to a multiple of " +
+                  std::to_string(section.local_batch_size * data_ranks) +
+                  ", the samples of one microbatch on every data-parallel rank");
 }
 
 StepScheduler::StepScheduler(const StepSection& section, int64_t data_ranks, std::optional<int64_t> samples)

@@ -50,7 +50,7 @@ using model::refuse;
 [[noreturn]] void refuse_quantised(const Node& quantised) {
   const Node* method = quantised.is_map() ? given(quantised, "quant_method") : nullptr;
   const std::string name = method == nullptr ? "" : " (" + method->as_text() + ")";
-  refuse(quantised, "quantised weights" + name + " are not built", "use the model's unquantised weights");
+  refuse(quantised, "quantized weights" + name + " are not built", "use the model's unquantized weights");
 }
 
 }  // namespace

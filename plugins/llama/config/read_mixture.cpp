@@ -171,8 +171,7 @@ void read_groups(const Node& keys, Mixture& mixture, const std::string& experts)
   };
   if (mixture.experts % mixture.groups != 0)
     model::refuse(at("n_group"), experts + " " + std::to_string(mixture.experts) +
-                                     " do not divide into n_group " + std::to_string(mixture.groups) +
-                                     " groups");
+                                     " is not a multiple of n_group " + std::to_string(mixture.groups));
   if (mixture.top_groups > mixture.groups)
     model::refuse(at("topk_group"), "topk_group " + std::to_string(mixture.top_groups) +
                                         " is more than n_group " + std::to_string(mixture.groups));

@@ -225,21 +225,23 @@ TEST(Read, RefusesGapsThatTheParserWouldFillWithNull) {
 
 TEST(Read, RefusesAMissingFile) {
   EXPECT_EQ(thrown_by([] { config::read("/nowhere/run.yaml"); }),
-            "error[config] /nowhere/run.yaml: no such file, or it cannot be read\n  hint: check the path");
+            "error[config] /nowhere/run.yaml: does not exist or cannot be read\n"
+            "  hint: check the path; a relative path starts at the working directory");
   EXPECT_EQ(thrown_by([] { config::read("/"); }),
-            "error[config] /: is a directory; a regular file is expected");
+            "error[config] /: is a directory, but must be a regular file\n  hint: name a file in it");
 }
 
 TEST(Read, RefusesAFifoUnopened) {
   const std::string file = testing::TempDir() + "/heddle_read_fifo";
   std::filesystem::remove(file);
   ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
-  EXPECT_EQ(thrown_by([&] { config::read(file); }),
-            "error[config] " + file +
-                ": is a FIFO; a regular file is expected\n  hint: write what it gives to a file");
+  EXPECT_EQ(
+      thrown_by([&] { config::read(file); }),
+      "error[config] " + file +
+          ": is a FIFO, but must be a regular file\n  hint: write its data to a file, and name that file");
   std::filesystem::remove(file);
   EXPECT_EQ(thrown_by([] { config::read("/dev/zero"); }),
-            "error[config] /dev/zero: is a device; a regular file is expected");
+            "error[config] /dev/zero: is a device, but must be a regular file");
 }
 
 TEST(Read, NamesTomlAndJson) {

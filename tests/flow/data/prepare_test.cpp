@@ -74,7 +74,7 @@ TEST_F(Prepare, ReportsATemplateThatIsNotAFile) {
   const Outcome outcome = prepare(set(", chat_template: nothere.jinja"));
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error,
-              HasSubstr("'nothere.jinja' is no file, and holds no {{ and no {%, so it is no template"));
+              HasSubstr("'nothere.jinja' is neither a file nor a template, which contains {{ or {%"));
 }
 
 // Converts the first rows without creating a file.

@@ -53,7 +53,7 @@ TEST_F(Texts, RefuseAFileThatIsNotRegular) {
   fs::remove(files_.path("rows.jsonl"));
   fs::create_symlink("/dev/zero", files_.path("rows.jsonl"));
   EXPECT_THAT(run(words("run")).error,
-              HasSubstr("'" + files_.path("rows.jsonl") + "' is a device; a regular file is expected"));
+              HasSubstr("'" + files_.path("rows.jsonl") + "' is a device, but must be a regular file"));
 }
 
 // The set of questions with its own script.

@@ -168,7 +168,7 @@ TEST(PipelineConfig, ListsFieldsThatAreNotBuilt) {
               testing::IsEmpty());
   EXPECT_EQ(
       tests::thrown_by([&] { not_built("{loss_fn: no.such.loss}"); }),
-      "error[config] run.yaml:1 loss_fn: unknown component 'no.such.loss'; there is: MaskedCrossEntropy, "
+      "error[config] run.yaml:1 loss_fn: unknown component 'no.such.loss'; available: MaskedCrossEntropy, "
       "FusedLinearCrossEntropy, TEParallelCrossEntropy, ChunkedCrossEntropy");
 }
 

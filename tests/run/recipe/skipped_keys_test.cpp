@@ -39,7 +39,7 @@ TEST(SkippedSections, AreNamedEachOnce) {
               ElementsAre("benchmark", "ci", "compile", "nvtx", "prewarm", "skypilot"));
   const Recipe recipe = recipe_in("ci: 1\nnvtx: false\n" + kSomeModel);
   EXPECT_EQ(text_of(recipe.skipped, false),
-            "skipped: ci, nvtx; they do not affect results (heddle check --verbose shows the reasons)\n");
+            "skipped: ci, nvtx; no effect on results (heddle check --verbose prints the reasons)\n");
   EXPECT_THAT(text_of(recipe.skipped, true), HasSubstr("skipped: ci: settings of AutoModel's CI\n"));
   EXPECT_EQ(text_of({}, false), "");
 }

@@ -66,7 +66,7 @@ void add_train(CLI::App& app, Parsed& parsed) {
 
 void add_check(CLI::App& app, Parsed& parsed) {
   CLI::App* command = app.add_subcommand("check", "Validates configurations and prints what they resolve to");
-  command->add_option("CONFIG", parsed.check.configs, "YAML files")->required();
+  command->add_option("CONFIG", parsed.check.configs, "YAML configuration files")->required();
   command->add_option("--world-size", parsed.check.world_sizes, "World sizes, separated by commas")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 24));
@@ -82,7 +82,7 @@ void add_check(CLI::App& app, Parsed& parsed) {
       ->option_text("DEVICE");
   command
       ->add_option("--row-length", parsed.check.row_length,
-                   "Tokens per row in that step (default: of the longest row of the data)")
+                   "Tokens per row in that step (default: the longest row of the data)")
       ->needs("--cost")
       ->check(CLI::Range(1, 1 << 24));
   command->add_flag("--json", parsed.json, "Print one JSON object per line for each file and world size");
@@ -119,8 +119,7 @@ void add_plan(CLI::App& app, Parsed& parsed) {
       ->check(CLI::Range(1.0, 1e15));
   command->add_option("--memory", to.memory, "Share of device memory for tensors (default 0.9)")
       ->check(CLI::Range(0.01, 1.0));
-  command
-      ->add_option("--row-length", to.row_length, "Tokens per row (default: of the longest row of the data)")
+  command->add_option("--row-length", to.row_length, "Tokens per row (default: the longest row of the data)")
       ->check(CLI::Range(1, 1 << 24));
   command->add_option("--seconds", to.seconds, "Time limit of the search in seconds (default 20)")
       ->check(CLI::Range(0.1, 1e6));
@@ -128,7 +127,7 @@ void add_plan(CLI::App& app, Parsed& parsed) {
       ->check(CLI::Range(1, 10000));
   command->add_option("--explain", to.explain, "Explain the layout in this row of the table")
       ->check(CLI::Range(1, 10000));
-  command->add_option("--fix", to.fixed, "Keep a value of the layout, such as tp_size=4")
+  command->add_option("--fix", to.fixed, "Fix a value of all layouts, such as tp_size=4")
       ->option_text("KEY=VALUE")
       ->allow_extra_args(false);
   command

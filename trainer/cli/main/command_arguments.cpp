@@ -310,7 +310,7 @@ void add_generate(CLI::App& app, GenerateCommand& to) {
       ->check(CLI::Range(0, 1 << 24));
   command
       ->add_option("--top-p", to.top_p,
-                   "Sample from the most likely tokens whose probabilities sum to P; 1: from all")
+                   "Sample from the most likely tokens whose probabilities sum to this value; 1: from all")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--seed", to.seed, "Seed of sampling")->capture_default_str();

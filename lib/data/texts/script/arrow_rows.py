@@ -73,7 +73,7 @@ def opened(pyarrow, file, function):
     try:
         return function()
     except (pyarrow.ArrowException, OSError) as error:
-        raise Fault(f"cannot be read: {error}", file, "is the file whole? Copy it again") from None
+        raise Fault(f"cannot be read: {error}", file, "copy the file again; it may be incomplete") from None
 
 
 def chosen(file, names, columns):

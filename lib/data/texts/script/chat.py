@@ -91,7 +91,7 @@ class Chat:
             return planned
         planned.turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
         if not planned.turns:
-            raise Fault("the conversation has no message of the assistant, so nothing of it is trained on")
+            raise Fault("the conversation has no assistant message, so none of its tokens is trained on")
         for count in sorted({count for turn in planned.turns for count in (turn, turn + 1)} - {len(messages)}):
             planned.prefixes[count] = len(planned.texts)
             planned.texts.append(self.render(messages[:count], tools)[0])

@@ -19,8 +19,8 @@ def resolved(text):
     if text is None or "{%" in text or "{{" in text:
         return text
     if len(text) > 4096 or not os.path.exists(text):
-        raise Fault(f"'{text[:200]}' is no file, and holds no {{{{ and no {{%, so it is no template", "dataset.chat_template",
-                    "a path is relative to the directory in which heddle runs", "config")
+        raise Fault(f"'{text[:200]}' is neither a file nor a template, which contains {{{{ or {{%", "dataset.chat_template",
+                    "set it to a file or to Jinja text; a relative path starts at the working directory", "config")
     found = read_text(text)
     try:
         return json.loads(found)["chat_template"]

@@ -59,7 +59,7 @@ def serve(channel):
     except Fault as fault:
         say({"error": fault.message()})
     except MemoryError:
-        fault = Fault("the memory of this machine is not enough", job.get("source", ""), "are there rows of megabytes?")
+        fault = Fault("this machine has too little memory", job.get("source", ""), "split or remove rows of megabytes")
         say({"error": fault.message()})
     except OSError as error:
         say({"error": Fault(error.strerror or str(error), str(error.filename or job["out"])).message()})

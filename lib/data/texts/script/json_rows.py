@@ -28,7 +28,7 @@ def decode(function, text, where):
     except json.JSONDecodeError as error:
         raise Fault(f"is not JSON: {error.msg}, column {error.colno}", where(error.lineno)) from None
     except RecursionError:
-        raise Fault("is nested too deeply", where(None), "flatten the row, or leave it out") from None
+        raise Fault("is nested too deeply", where(None), "flatten or remove the row") from None
     except ValueError as error:
         raise Fault(f"is not JSON: {error}", where(None)) from None
 
@@ -38,7 +38,7 @@ def no_object(row, where):
 
 
 def too_long(where):
-    return Fault(f"a row of more than {LONGEST >> 20} MiB", where, "is a line one row? Split the row, or leave it out")
+    return Fault(f"a row of more than {LONGEST >> 20} MiB", where, "write one row per line; split or remove longer rows")
 
 
 def lines(file, bad):

@@ -49,7 +49,7 @@ class TextTokenizer:
     def load(self, files):
         file = os.path.join(files.directory, "tokenizer.json")
         if os.path.getsize(file) > LARGEST:
-            raise Fault(f"is larger than {LARGEST >> 20} MiB", file, "is it a tokenizer's file?")
+            raise Fault(f"is larger than {LARGEST >> 20} MiB", file, "check that it is a tokenizer file")
         try:
             return self.shape.backend(self.library, files, file)
         except Fault:
@@ -167,7 +167,7 @@ class TextTokenizer:
         for index, text in enumerate(texts):
             if isinstance(text, str) and len(text) > LONGEST:
                 raise about_text(f"a text of {len(text) / (1 << 20):.1f} million characters; the most is {LONGEST >> 20}",
-                                 index, "split the row, or leave it out: a tokenizer takes 500 bytes for each character")
+                                 index, "split or remove the row: a tokenizer takes 500 bytes for each character")
         if limit is None:
             self.backend.no_truncation()
         else:

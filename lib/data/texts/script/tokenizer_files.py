@@ -17,7 +17,7 @@ def read_json(directory, name):
     if not os.path.isfile(file):
         return None
     if os.path.getsize(file) > LARGEST:
-        raise Fault(f"is larger than {LARGEST >> 20} MiB", file, "is it a tokenizer's file?")
+        raise Fault(f"is larger than {LARGEST >> 20} MiB", file, "check that it is a tokenizer file")
     try:
         with open(file, encoding="utf-8") as stream:
             value = json.load(stream)
@@ -30,7 +30,7 @@ def read_json(directory, name):
 
 def read_text(file):
     if not os.path.isfile(file) or os.path.getsize(file) > LARGEST_TEXT:
-        raise Fault(f"is no file of at most {LARGEST_TEXT >> 20} MiB", file, "is it a chat template?")
+        raise Fault(f"is no file of at most {LARGEST_TEXT >> 20} MiB", file, "check that it is a chat template")
     try:
         with open(file, encoding="utf-8") as stream:
             return stream.read()

@@ -59,7 +59,7 @@ class Tools:
         templates = self.tokenizer.templates if given is None else resolved(given)
         if templates is None:
             raise Fault("Tokenizer lacks a usable chat template (chat_template/apply_chat_template)",
-                        "dataset.chat_template", "give one, as a text or a file", "config")
+                        "dataset.chat_template", "set it to Jinja text, or to a file that contains it", "config")
         self.tokenizer.fill_pad()
         try:
             date = datetime.date.fromisoformat(self.job["date"])
