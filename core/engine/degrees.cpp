@@ -111,9 +111,9 @@ int infer_dp(const Degrees& degrees, const Rows& rows, int world, const Asking& 
   refuse(asking, (*largest)->key,
          "world_size (" + number(world) + ") must be divisible by (" + keys(rows, " * ") + ") (" +
              numbers(degrees, rows) + " = " + number(others) + ")",
-         "one copy of the model takes " + number(others) + " ranks here: start a multiple of " +
-             number(others) + " ranks, or lower " + keys(rows, " or ") + " until " + each + " divides " +
-             number(world));
+         "one replica of the model takes " + number(others) + " ranks: start a multiple of " +
+             number(others) + " ranks (--nproc-per-node; heddle check: --world-size), or decrease " +
+             keys(rows, " or ") + " until " + each + " divides " + number(world));
 }
 
 void check_product(const Degrees& degrees, const Rows& rows, int world, const Asking& asking) {

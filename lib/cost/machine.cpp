@@ -134,8 +134,11 @@ MachineFile read_machine(const fs::path& file) {
 MachineFile machine_named(const std::string& name, const std::string& option) {
   for (const auto& [key, machine] : machines())
     if (plain(key) == plain(name) || plain(machine.device) == plain(name)) return machine;
-  throw Error(ErrorCode::usage, option, "unknown device '" + name + "'",
-              "use one of " + text::join(machine_names(), ", "));
+  const std::vector<std::string> names = machine_names();
+  const std::string near = text::nearest(name, names);
+  throw Error(
+      ErrorCode::usage, option, "unknown device '" + name + "'",
+      (near.empty() ? "" : "did you mean '" + near + "'? Else ") + "use one of " + text::join(names, ", "));
 }
 
 const MachineFile* machine_of(const std::string& device) {

@@ -35,9 +35,10 @@ TEST_F(CheckCommand, PrintsOneLinePerFileAndWorldSize) {
       printed[1],
       "{\"config\": \"" + one + "\", \"world_size\": 3, \"error\": {\"code\": \"mesh\", \"where\": \"" + one +
           ":1 distributed.tp_size\", \"what\": \"world_size (3) must be divisible by (tp_size * cp_size * "
-          "pp_size) (2 * 1 * 1 = 2)\", \"hint\": \"one copy of the model takes 2 ranks here: "
-          "start a multiple of 2 ranks, or lower tp_size or cp_size or pp_size until their product divides "
-          "3\"}}");
+          "pp_size) (2 * 1 * 1 = 2)\", \"hint\": \"one replica of the model takes 2 ranks: start a "
+          "multiple of 2 ranks (--nproc-per-node; heddle check: --world-size), or decrease tp_size or "
+          "cp_size "
+          "or pp_size until their product divides 3\"}}");
   EXPECT_THAT(printed[2], HasSubstr("\"world_size\": 4, \"error\": {\"code\": \"plugin_missing\""));
   EXPECT_THAT(printed[3], HasSubstr("\"world_size\": 3, \"error\": {\"code\": \"plugin_missing\""));
   EXPECT_THAT(err_, HasSubstr("error[mesh] " + one + ":1 distributed.tp_size: world_size (3)"));

@@ -19,7 +19,7 @@ std::vector<heddle::FieldInfo> keys() {
       {"num_layers", "int", "2", "1..100", "Layers.", ""},
       {"max_positions", "int", "32", "1..1000", "Longest sequence.", ""},
       {"scale", "float", is("default_is_another") ? "0.25" : "0.5", "above 0", "Factor of each MLP.", ""},
-      {"dtype", "str", "null", "", "Of the stored weights.", ""}};
+      {"dtype", "str", "null", "", "Dtype of the stored weights.", ""}};
   // The types are spelled as ModelKeys writes them.
   if (is("untyped_keys"))
     for (heddle::FieldInfo& key : out) key.type.clear();
@@ -30,8 +30,9 @@ std::vector<heddle::FieldInfo> keys() {
   if (is("large_default")) out.front() = {"vocab_size", "count", "200000000", "1..", "Tokens.", ""};
   if (is("help_hides_a_key")) out[4].help = "Factor of each MLP; ignored tokens have it too.";
   if (is("key_without_effect") || is("two_faults"))
-    out.push_back({"window", "integer", "4", "1..9", "Of each head.", ""});
-  if (is("key_that_is_not_read")) out.push_back({"cap", "number", "0.5", "above 0", "Of the logits.", ""});
+    out.push_back({"window", "integer", "4", "1..9", "Window of each head.", ""});
+  if (is("key_that_is_not_read"))
+    out.push_back({"cap", "number", "0.5", "above 0", "Cap of the logits.", ""});
   return out;
 }
 

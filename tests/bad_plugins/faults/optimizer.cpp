@@ -93,7 +93,8 @@ class Faulty : public heddle::IOptimizer {
 }  // namespace
 
 HEDDLE_PLUGIN("faulty_optimizer", "0.1.0", "optimizer faulty") {
-  auto schema = heddle::ConfigSchema<Config>().field("momentum", &Config::momentum, "Of the last update.");
+  auto schema =
+      heddle::ConfigSchema<Config>().field("momentum", &Config::momentum, "Share of the last update.");
   if (is("common_key")) schema.field("lr", &Config::lr, "The learning rate.");
   auto& offered = plugin.optimizer<Faulty>("faulty", schema);
   if (is("no_such_key")) offered.no_effect = {"fused"};

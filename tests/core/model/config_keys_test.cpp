@@ -25,9 +25,9 @@ model::ModelKeys<Keys> keys() {
       .field("hidden_size", &Keys::hidden_size, "Width.", Range<int64_t>{1, model::kLargestSize})
       .field("n_head", &Keys::heads, "Heads.", Range<int64_t>{1, 128})
       .field("n_inner", &Keys::inner, "Width of the MLP; null: 4 hidden_size.", at_least<int64_t>(1))
-      .field("eps", &Keys::eps, "Of norms.")
-      .field("dtype", &Keys::dtype, "Of the stored weights.")
-      .unused("summary_type", "Of other tasks.")
+      .field("eps", &Keys::eps, "Epsilon of norms.")
+      .field("dtype", &Keys::dtype, "Dtype of the stored weights.")
+      .unused("summary_type", "Type for other tasks.")
       .then([](Keys& all) { all.inner = all.inner.value_or(4 * all.hidden_size); })
       .rule([](const Keys& all) {
         return all.hidden_size % all.heads == 0 ? "" : std::string("n_head does not divide hidden_size");
