@@ -90,10 +90,22 @@ TEST_F(Plan, DrawsAStepOfAPipelineAndWritesItsTrace) {
   EXPECT_GT(memory, 0);
 }
 
-TEST_F(Plan, UsesTheDefaultStrategyIfTheRecipeSetsNone) {
-  const json found = json::parse(heddle(plan({"--world-size", "2", "--distributed", "null", "--json"})).out);
-  ASSERT_FALSE(found["layouts"].empty());
-  EXPECT_EQ(found["layouts"][0]["layout"]["strategy"], "fsdp2");
+TEST_F(Plan, ComparesStrategiesIfTheRecipeSetsNone) {
+  const json found =
+      json::parse(heddle(plan({"--world-size", "2", "--distributed", "null", "--json", "--top", "100"})).out);
+  std::set<std::string> strategies;
+  for (const json& layout : found["layouts"]) strategies.insert(layout["layout"]["strategy"]);
+  EXPECT_GE(strategies.size(), 3U) << found;
+}
+
+TEST_F(Plan, PredictsTheFirstLayoutOnOtherNumbersOfRanks) {
+  const Words words = {"--world-size", "2", "--fix", "local_batch_size=1"};
+  const json found = json::parse(heddle(plan(plus(words, {"--json"}))).out);
+  ASSERT_EQ(found["scaling"].size(), 2U) << found;
+  EXPECT_EQ(found["scaling"][0]["world_size"], 1);
+  EXPECT_EQ(found["scaling"][1]["world_size"], 4);
+  EXPECT_GT(found["scaling"][1]["tokens_per_second"], found["scaling"][0]["tokens_per_second"]);
+  EXPECT_THAT(heddle(plan(words)).out, HasSubstr("\nrow 1 on 1 rank: "));
 }
 
 TEST_F(Plan, TriesEveryShapeOfATinyModel) {

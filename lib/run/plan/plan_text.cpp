@@ -121,6 +121,28 @@ std::string too_large_text(const FoundLayouts& found) {
   return out;
 }
 
+// Returns "row 1 on 32 ranks: 99.1 K tokens/s (104 % per rank), on 128 ranks: ..."; "": unknown.
+std::string scaling_text(const FoundLayouts& found) {
+  std::string out;
+  for (const ScaledLayout& scaled : found.scaling) {
+    const double per_rank = scaled.tokens_per_second / scaled.world,
+                 own = found.fitting.front().tokens_per_second() / found.world;
+    out += (out.empty() ? "row 1 on " : ", on ") + std::to_string(scaled.world) +
+           (scaled.world == 1 ? " rank: " : " ranks: ") +
+           count_text(static_cast<int64_t>(scaled.tokens_per_second)) + " tokens/s (" +
+           formatted("%.0f %% per rank)", per_rank / own * 100);
+  }
+  return out.empty() ? out : out + "\n";
+}
+
+std::string scaling_json(const FoundLayouts& found) {
+  std::string out;
+  for (const ScaledLayout& scaled : found.scaling)
+    out += (out.empty() ? "" : ", ") + formatted("{\"world_size\": %d, \"tokens_per_second\": %.6g}",
+                                                 scaled.world, scaled.tokens_per_second);
+  return "[" + out + "]";
+}
+
 }  // namespace
 
 std::string to_text(const FoundLayouts& found, size_t top) {
@@ -140,6 +162,7 @@ std::string to_text(const FoundLayouts& found, size_t top) {
                     i == 0 ? "" : loss_text(one.cost.time, found.fitting[0].cost.time)});
   }
   out += found.fitting.empty() ? "no layout fits\n" : table_of(rows);
+  out += scaling_text(found);
   if (!found.too_large.empty()) out += "too large:\n" + too_large_text(found);
   out += std::to_string(found.layouts) + " layouts: " + std::to_string(found.fitting.size()) + " fit, " +
          std::to_string(found.too_large.size()) + " take too much memory, " + std::to_string(found.bounded) +
@@ -162,7 +185,7 @@ std::string to_json(const FoundLayouts& found, size_t top) {
   return "{\"device\": " + text::quoted(found.device) + ", \"world_size\": " + std::to_string(found.world) +
          ", \"row_length\": " + std::to_string(found.row_length) +
          ", \"global_batch_size\": " + std::to_string(found.global_batch) +
-         ", \"layouts\": " + list_json(found.fitting, top) +
+         ", \"layouts\": " + list_json(found.fitting, top) + ", \"scaling\": " + scaling_json(found) +
          ", \"too_large\": " + list_json(found.too_large, top) + ", \"refused\": {" + refused + "}}";
 }
 

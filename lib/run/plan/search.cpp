@@ -21,6 +21,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Strategies that are compared if the recipe sets none. The first one is the default of `heddle train`.
+constexpr const char* kStrategies[] = {"fsdp2", "megatron_fsdp", "megatron", "ddp"};
+
 constexpr size_t kEnough = 10;          // layouts per table
 constexpr double kLast = 1e6;           // factor that orders layouts that are likely too large last
 constexpr double kFarBehind = 1.25;     // factor of the slowest layout in the table
@@ -76,12 +79,100 @@ class Search {
         plugins_(plugins),
         machine_(with_even_nodes(request.machines.front().machine, request.world)) {}
 
-  LayoutSpace space() {
-    // One rank fits any world; the recipe's own layout may not divide this one.
-    LayoutSpace out;
+  FoundLayouts run() {
+    const Clock::time_point begin = Clock::now();
+    FoundLayouts out;
+    read_strategies(out);
+    out.world = request_.world;
+    out.row_length = row_length_;
+    out.global_batch = global_batch_;
+    for (const MachinePart& part : request_.machines) {
+      out.device += (out.device.empty() ? "" : " and ") + part.machine.name;
+      out.memory = std::max(out.memory, part.machine.memory * request_.memory_share);
+    }
+    std::vector<Candidate> candidates;
+    for (const auto& [strategy, space] : spaces_)
+      for (Layout& layout : all_layouts(space.layouts)) {
+        ++out.layouts;
+        if (out.memory > 0 && least_memory(layout) > out.memory) {
+          ++out.bounded;
+          continue;
+        }
+        const double seconds = estimate(layout);
+        candidates.push_back({std::move(layout), seconds});
+      }
+    if (out.layouts == 0)
+      throw Error(ErrorCode::usage, "heddle plan",
+                  "no layout divides " + std::to_string(request_.world) + " ranks and " +
+                      std::to_string(global_batch_) + " samples per step" +
+                      (request_.fixed.empty() ? "" : " with the values of --fix"),
+                  "change --world-size or step_scheduler.global_batch_size");
+    while (!candidates.empty() &&
+           std::chrono::duration<double>(Clock::now() - begin).count() < request_.seconds) {
+      const auto next = next_of(candidates, out);
+      if (next == candidates.end()) break;
+      const Candidate candidate = *next;
+      candidates.erase(next);
+      if (is_hopeless(candidate, out)) continue;
+      try_layout(candidate, out);
+    }
+    std::stable_sort(out.fitting.begin(), out.fitting.end(), [](const auto& a, const auto& b) {
+      return a.tokens_per_second() > b.tokens_per_second();
+    });
+    std::stable_sort(out.too_large.begin(), out.too_large.end(),
+                     [](const auto& a, const auto& b) { return a.cost.peak < b.cost.peak; });
+    if (!out.fitting.empty()) out.scaling = scaling_of(out.fitting.front().layout);
+    return out;
+  }
+
+  LayoutDetails details(const PlannedLayout& layout) {
+    add_space(layout.layout.strategy);
+    LayoutDetails out;
+    out.recipe = with_layout(space_of(layout.layout).layouts, layout.layout);
+    const Preflight checked = preflight_of(out.recipe, plugins_, request_.world);
+    const StepPlan plan = step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline);
+    out.cost = step_cost(plan, plugins_, row_length_, request_.machines,
+                         {kRecordedPasses, /*all_microbatches=*/false, /*with_timelines=*/true});
+    std::vector<std::string> ignored;
+    if (const auto sizes = sizes_if_known(plan, plugins_, ignored))
+      out.optimizer = static_cast<double>(sizes->most.optimizer);
+    return out;
+  }
+
+ private:
+  // Figures of one strategy.
+  struct Space {
+    LayoutSpace layouts;
+    double whole = 0, divided = 0;  // bytes of parameters, gradients and optimizer state: replicated; sharded
+  };
+
+  const Space& space_of(const Layout& layout) const { return spaces_.at(layout.strategy); }
+
+  // Adds the strategy of the recipe or of --fix; without either, every strategy that the recipe allows.
+  void read_strategies(FoundLayouts& out) {
+    const Node* const section = request_.recipe.find("distributed");
+    const Node* const own = section != nullptr && section->is_map() ? section->find("strategy") : nullptr;
+    for (const auto& [key, value] : request_.fixed)
+      if (key == "strategy") return add_space(value);
+    if (own != nullptr && !own->is_null()) return add_space("");
+    for (const char* strategy : kStrategies) try {
+        add_space(strategy);
+      } catch (const Error& error) {
+        if (spaces_.empty()) throw;
+        ++out.layouts, ++out.refused[error.message()];
+      }
+  }
+
+  // Reads the model and the fields of a strategy; "": that of the recipe. One rank fits any world, while the
+  // recipe's own layout may not divide this one.
+  void add_space(const std::string& strategy) {
+    Space space;
+    LayoutSpace& out = space.layouts;
     out.recipe = request_.recipe;
     out.global_batch = 1;
-    const Node plain = with_layout(out, Layout{});
+    Layout alone;
+    alone.strategy = strategy;
+    const Node plain = with_layout(out, alone);
     const Preflight checked = preflight_of(plain, plugins_, 1);
     if (!checked.model)
       throw Error(ErrorCode::usage, "heddle plan", "the model is not on this machine",
@@ -97,13 +188,14 @@ class Search {
                   "give --row-length, or prepare the data with heddle prepare");
     figures_ = figures_of(*checked.model, row_length_);
     dtype_ = product_dtype(checked.setup, checked.model->dtype);
+    global_batch_ = checked.recipe.steps.global_batch_size;
     const auto has = [&](const char* field) { return checked.setup.strategy_config.find(field) != nullptr; };
     out.strategy = checked.setup.strategy;
     out.has_reshard = has("reshard_after_forward");
     out.has_sequence_parallel = has("sequence_parallel");
     out.has_replicas = std::any_of(checked.setup.axes.begin(), checked.setup.axes.end(),
                                    [](const Axis& axis) { return axis.name == "dp_replicate"; });
-    measure_state(checked, plain);
+    measure_state(checked, plain, space);
     out.world = request_.world;
     out.node_devices = machine_.node_devices;
     out.layers = figures_.layers;
@@ -111,76 +203,18 @@ class Search {
     out.key_value_heads = figures_.key_value_heads;
     out.experts = figures_.experts;
     out.row_length = row_length_;
-    out.global_batch = checked.recipe.steps.global_batch_size;
+    out.global_batch = global_batch_;
     out.fixed = request_.fixed;
     for (const auto& unit : checked.model->make()) out.units.emplace_back(unit->name());
     if (request_.machines.size() > 1)
       for (const MachinePart& part : request_.machines)
         out.ranks_of_kind = std::gcd(out.ranks_of_kind, part.ranks);
-    return out;
+    spaces_[out.strategy] = std::move(space);
   }
 
-  FoundLayouts run() {
-    const Clock::time_point begin = Clock::now();
-    const LayoutSpace space = this->space();
-    FoundLayouts out;
-    out.world = request_.world;
-    out.row_length = row_length_;
-    out.global_batch = space.global_batch;
-    for (const MachinePart& part : request_.machines) {
-      out.device += (out.device.empty() ? "" : " and ") + part.machine.name;
-      out.memory = std::max(out.memory, part.machine.memory * request_.memory_share);
-    }
-    std::vector<Candidate> candidates;
-    for (Layout& layout : all_layouts(space)) {
-      ++out.layouts;
-      if (out.memory > 0 && least_memory(layout) > out.memory) {
-        ++out.bounded;
-        continue;
-      }
-      const double seconds = estimate(layout, space);
-      candidates.push_back({std::move(layout), seconds});
-    }
-    if (out.layouts == 0)
-      throw Error(ErrorCode::usage, "heddle plan",
-                  "no layout divides " + std::to_string(request_.world) + " ranks and " +
-                      std::to_string(space.global_batch) + " samples per step" +
-                      (request_.fixed.empty() ? "" : " with the values of --fix"),
-                  "change --world-size or step_scheduler.global_batch_size");
-    while (!candidates.empty() &&
-           std::chrono::duration<double>(Clock::now() - begin).count() < request_.seconds) {
-      const auto next = next_of(candidates, out);
-      if (next == candidates.end()) break;
-      const Candidate candidate = *next;
-      candidates.erase(next);
-      if (is_hopeless(candidate, out)) continue;
-      try_layout(candidate, space, out);
-    }
-    std::stable_sort(out.fitting.begin(), out.fitting.end(), [](const auto& a, const auto& b) {
-      return a.tokens_per_second() > b.tokens_per_second();
-    });
-    std::stable_sort(out.too_large.begin(), out.too_large.end(),
-                     [](const auto& a, const auto& b) { return a.cost.peak < b.cost.peak; });
-    return out;
-  }
-
-  LayoutDetails details(const PlannedLayout& layout) {
-    LayoutDetails out;
-    out.recipe = with_layout(space(), layout.layout);
-    const Preflight checked = preflight_of(out.recipe, plugins_, request_.world);
-    const StepPlan plan = step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline);
-    out.cost = step_cost(plan, plugins_, row_length_, request_.machines,
-                         {kRecordedPasses, /*all_microbatches=*/false, /*with_timelines=*/true});
-    std::vector<std::string> ignored;
-    if (const auto sizes = sizes_if_known(plan, plugins_, ignored))
-      out.optimizer = static_cast<double>(sizes->most.optimizer);
-    return out;
-  }
-
- private:
   // Measures parameters, gradients and optimizer state per rank on one and on two data-parallel ranks, to
   // tell replicated bytes from sharded bytes.
-  void measure_state(const Preflight& checked, const Node& plain) {
+  void measure_state(const Preflight& checked, const Node& plain, Space& space) {
     std::vector<std::string> ignored;
     const auto sizes = [&](const Setup& setup) {
       return sizes_if_known(step_plan(setup, *checked.model, checked.recipe, std::nullopt), plugins_,
@@ -188,8 +222,30 @@ class Search {
     };
     const auto alone = sizes(checked.setup), halves = sizes(engine::validate(plain, plugins_, 2));
     if (!alone || !halves) return;
-    divided_ = std::max(0.0, 2 * (alone->bytes() - halves->bytes()));
-    whole_ = std::max(0.0, alone->bytes() - divided_);
+    space.divided = std::max(0.0, 2 * (alone->bytes() - halves->bytes()));
+    space.whole = std::max(0.0, alone->bytes() - space.divided);
+  }
+
+  // Predicts a layout on half, twice and four times the ranks, which change the data-parallel size alone.
+  std::vector<ScaledLayout> scaling_of(const Layout& layout) {
+    std::vector<ScaledLayout> out;
+    if (request_.machines.size() > 1) return out;
+    const int64_t replica = int64_t{layout.tp} * layout.cp * layout.pp;
+    for (const double factor : {0.5, 2.0, 4.0}) {
+      const auto world = static_cast<int64_t>(factor * request_.world);
+      const int64_t dp = world / replica, samples = layout.rows * (layout.pp > 1 ? layout.pp : 1);
+      if (world % replica != 0 || dp == 0 || dp % layout.dp_replicate != 0 || global_batch_ % dp != 0 ||
+          global_batch_ / dp < samples || world * 2 < request_.world)
+        continue;
+      LayoutSpace space = space_of(layout).layouts;
+      space.world = static_cast<int>(world);
+      try {
+        const StepCost cost = cost_of(layout, space);
+        if (fits(cost)) out.push_back({space.world, cost.tokens / cost.time.seconds});
+      } catch (const Error&) {  // refused on this number of ranks
+      }
+    }
+    return out;
   }
 
   struct Candidate {
@@ -265,11 +321,11 @@ class Search {
     });
   }
 
-  void try_layout(const Candidate& candidate, const LayoutSpace& space, FoundLayouts& out) {
+  void try_layout(const Candidate& candidate, FoundLayouts& out) {
     PlannedLayout planned{candidate.layout};
     try {
-      planned.cost = cost_of(candidate.layout, space);
-      balance(planned, space);
+      planned.cost = cost_of(candidate.layout, space_of(candidate.layout).layouts);
+      balance(planned);
     } catch (const Error& error) {
       ++out.refused[error.message()];
       return;
@@ -289,20 +345,20 @@ class Search {
   }
 
   StepCost cost_of(const Layout& layout, const LayoutSpace& space) {
-    const Preflight checked = preflight_of(with_layout(space, layout), plugins_, request_.world);
+    const Preflight checked = preflight_of(with_layout(space, layout), plugins_, space.world);
     return step_cost(step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline), plugins_,
                      row_length_, request_.machines, {kRecordedPasses, /*all_microbatches=*/false});
   }
 
   // Moves layers between stages on machines of several kinds: first in proportion to the measured speed of
   // each stage, then one by one from the slowest to the fastest stage while the step gets shorter.
-  void balance(PlannedLayout& planned, const LayoutSpace& space) {
+  void balance(PlannedLayout& planned) {
     if (planned.layout.stage_layers.empty()) return;
     const auto try_split = [&](std::vector<int64_t> layers) {
       PlannedLayout other{planned.layout};
       other.layout.stage_layers = std::move(layers);
       try {
-        other.cost = cost_of(other.layout, space);
+        other.cost = cost_of(other.layout, space_of(other.layout).layouts);
       } catch (const Error&) {
         return false;  // the engine refuses this split
       }
@@ -355,7 +411,9 @@ class Search {
     const int dp = request_.world / (layout.tp * layout.cp * layout.pp);
     const double split =
         ranks_of_parameters(layout) * (figures_.experts > 0 ? std::max(1, layout.ep / layout.tp) : 1);
-    const double held = (whole_ + divided_ / std::max(1, dp * layout.cp / layout.dp_replicate)) / split;
+    const Space& space = space_of(layout);
+    const double held =
+        (space.whole + space.divided / std::max(1, dp * layout.cp / layout.dp_replicate)) / split;
     const double kept = layout.recomputation == "full"   ? kKeptOfRecomputed
                         : layout.recomputation == "none" ? kKeptOfLayer
                                                          : kKeptOfRecomputed;
@@ -368,7 +426,8 @@ class Search {
 
   // Estimates computation at the machine's efficiency, the bubble, and the bytes of each kind of parallelism.
   // Only the order of estimates matters.
-  double estimate(const Layout& layout, const LayoutSpace& space) const {
+  double estimate(const Layout& layout) const {
+    const LayoutSpace& space = space_of(layout).layouts;
     const int dp = request_.world / (layout.tp * layout.cp * layout.pp);
     const double tokens = static_cast<double>(space.global_batch) * static_cast<double>(row_length_);
     const double recomputed = layout.recomputation == "full"        ? 4.0 / 3
@@ -408,7 +467,8 @@ class Search {
   const MachineFile machine_;
   int64_t row_length_ = 0;
   ModelFigures figures_;
-  double whole_ = 0, divided_ = 0;  // bytes, set by measure_state()
+  int64_t global_batch_ = 0;
+  std::map<std::string, Space> spaces_;  // by strategy
   c10::ScalarType dtype_ = c10::kBFloat16;
   std::map<Shape, double> corrections_;
   std::map<std::string, double> beyond_;  // by recomputation: smallest ratio of a peak to least_memory()

@@ -32,6 +32,12 @@ struct PlannedLayout {
   double tokens_per_second() const { return cost.tokens / cost.time.seconds; }
 };
 
+// The fastest layout on another number of ranks, with the same global batch.
+struct ScaledLayout {
+  int world = 1;
+  double tokens_per_second = 0;
+};
+
 struct FoundLayouts {
   std::string device;
   int world = 1;
@@ -39,6 +45,7 @@ struct FoundLayouts {
   double memory = 0;                       // bytes for tensors on the largest device; 0: unknown
   std::vector<PlannedLayout> fitting;      // fastest first
   std::vector<PlannedLayout> too_large;    // least memory first
+  std::vector<ScaledLayout> scaling;       // of the first layout, where its values allow the number of ranks
   int64_t layouts = 0;                     // layouts that divide the world, the batch and the layers
   int64_t bounded = 0;                     // of these, too large by parameters and activations alone
   std::map<std::string, int64_t> refused;  // refused by heddle's checks, by reason
