@@ -21,9 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Strategies that are compared if the recipe sets none. The first one is the default of `heddle train`.
-constexpr const char* kStrategies[] = {"fsdp2", "megatron_fsdp", "megatron", "ddp"};
-
 constexpr size_t kEnough = 10;          // layouts per table
 constexpr double kLast = 1e6;           // factor that orders layouts that are likely too large last
 constexpr double kFarBehind = 1.25;     // factor of the slowest layout in the table
@@ -148,19 +145,22 @@ class Search {
 
   const Space& space_of(const Layout& layout) const { return spaces_.at(layout.strategy); }
 
-  // Adds the strategy of the recipe or of --fix; without either, every strategy that the recipe allows.
+  // Adds the strategy of the recipe or of --fix; without either, every exact strategy that the recipe allows.
   void read_strategies(FoundLayouts& out) {
     const Node* const section = request_.recipe.find("distributed");
     const Node* const own = section != nullptr && section->is_map() ? section->find("strategy") : nullptr;
     for (const auto& [key, value] : request_.fixed)
       if (key == "strategy") return add_space(value);
     if (own != nullptr && !own->is_null()) return add_space("");
-    for (const char* strategy : kStrategies) try {
-        add_space(strategy);
+    add_space("");  // the default
+    for (const OfferedStrategy* strategy : plugins_.all_strategies()) {
+      if (strategy->needs.approximate || spaces_.contains(strategy->name)) continue;
+      try {
+        add_space(strategy->name);
       } catch (const Error& error) {
-        if (spaces_.empty()) throw;
         ++out.layouts, ++out.refused[error.message()];
       }
+    }
   }
 
   // Reads the model and the fields of a strategy; "": that of the recipe. One rank fits any world, while the
