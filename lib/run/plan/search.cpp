@@ -153,14 +153,13 @@ class Search {
       if (key == "strategy") return add_space(value);
     if (own != nullptr && !own->is_null()) return add_space("");
     add_space("");  // the default
-    for (const OfferedStrategy* strategy : plugins_.all_strategies()) {
-      if (strategy->needs.approximate || spaces_.contains(strategy->name)) continue;
-      try {
-        add_space(strategy->name);
+    for (const std::string& name : plugins_.names("strategy")) try {
+        const OfferedStrategy* const strategy = plugins_.strategy(name);
+        const bool is_alias = strategy == nullptr || strategy->name != name;
+        if (!is_alias && !strategy->needs.approximate && !spaces_.contains(name)) add_space(name);
       } catch (const Error& error) {
         ++out.layouts, ++out.refused[error.message()];
       }
-    }
   }
 
   // Reads the model and the fields of a strategy; "": that of the recipe. One rank fits any world, while the
