@@ -5,8 +5,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/expm1.h>
 #include <ATen/ops/minimum.h>
+#include <ATen/ops/relu.h>
 #include <ATen/ops/softplus.h>
-#include <ATen/ops/where.h>
 
 #include <cmath>
 #include <memory>
@@ -20,7 +20,7 @@
 namespace heddle::decoder {
 namespace {
 
-// Initial values; of both alphas before softplus.
+// Initial values. Those of the alphas are before softplus.
 constexpr double kXieluAlpha = 0.8, kXieluBeta = 0.5, kXieluEps = -1e-6;
 
 double first_alpha_p(const InitElement&) {
@@ -81,9 +81,10 @@ at::Tensor xielu(const at::Tensor& x, const at::Tensor& alpha_p, const at::Tenso
     const at::Tensor wide = in[0].to(dtype), slope = in[3].to(dtype), bound = in[4].to(dtype);
     const at::Tensor positive = at::softplus(in[1].to(dtype)),
                      negative = slope + at::softplus(in[2].to(dtype));
-    const at::Tensor above = positive * wide * wide,
-                     below = (at::expm1(at::minimum(wide, bound)) - wide) * negative;
-    return (at::where(wide > 0, above, below) + slope * wide).to(in[0].scalar_type());
+    const at::Tensor rises = at::relu(wide), falls = (wide <= 0).to(dtype);  // at::where lacks a meta kernel
+    const at::Tensor above = positive * rises * rises,
+                     below = (at::expm1(at::minimum(wide, bound)) - wide) * negative * falls;
+    return (above + below + slope * wide).to(in[0].scalar_type());
   };
   return model::recomputed("XieluBackward", {x}, {alpha_p, alpha_n, beta, eps}, formula);
 }
