@@ -143,7 +143,7 @@ class Bench {
       fs::create_directories(stage / "model");
       fs::create_directories(stage / "optim");
     });
-    const auto told = checkpoint::tell_first(rendezvous_, "write", [&] {
+    const auto told = checkpoint::gather_on_first(rendezvous_, "write", [&] {
       return mesh::pack(
           std::vector{model_.write(stage / "model", model), optimizer_.write(stage / "optim", optimizer)});
     });
@@ -161,7 +161,7 @@ class Bench {
   }
 
   void load(const fs::path& directory) {
-    checkpoint::together(rendezvous_, "load", [&] {
+    checkpoint::on_every_rank(rendezvous_, "load", [&] {
       checkpoint::ShardedReader model(directory / "model"), optimizer(directory / "optim");
       for (const auto& part : state_.model) model.read(part);
       for (const auto& part : state_.optimizer) optimizer.read(part);

@@ -23,7 +23,7 @@
 #include "lib/train/post_validation.h"
 #include "lib/train/runner.h"
 #include "lib/train/side_totals.h"
-#include "lib/train/step_parts.h"
+#include "lib/train/step_counts.h"
 
 namespace heddle {
 namespace {

@@ -344,7 +344,7 @@ void Hosted::load(const std::string& directory, const std::vector<State>& states
   const Call one(*this);
   namespace fs = std::filesystem;
   const fs::path from = directory;
-  checkpoint::together(model_->mesh.rendezvous(), next_key("load"), [&] {
+  checkpoint::on_every_rank(model_->mesh.rendezvous(), next_key("load"), [&] {
     checkpoint::ShardedReader model(from / "model");
     for (const checkpoint::Part& part : checkpoint::model_parts(model_->stages)) model.read(part);
     const std::vector<checkpoint::Part> parts = parts_of(states);

@@ -91,7 +91,7 @@ void Pipelined::save(const std::string& directory, const Files& files) {
 
 void Pipelined::load(const std::string& directory) {
   const OneCall one(busy_, "heddle.pipeline");
-  checkpoint::together(model_->mesh.rendezvous(), "pipeline load " + std::to_string(saves_++), [&] {
+  checkpoint::on_every_rank(model_->mesh.rendezvous(), "pipeline load " + std::to_string(saves_++), [&] {
     checkpoint::ShardedReader model(std::filesystem::path(directory) / "model");
     for (const checkpoint::Part& part : checkpoint::model_parts(model_->stages)) model.read(part);
     checkpoint::ShardedReader optimizer(std::filesystem::path(directory) / "optim");

@@ -6,37 +6,37 @@
 
 #include <algorithm>
 
-#include "course.h"
+#include "training_run.h"
 #include "heddle/mesh/call.h"
 #include "schedule/schedule_shapes.h"
 
 namespace heddle::kits {
 namespace {
 
-std::string trains_as_single(Course course) {
-  Course plain;
-  plain.shape = course.shape;
-  plain.adamw = course.adamw = true;
-  course.drive = Course::Drive::pipeline;
-  course.device = check_device();
-  const Outcome want = train(single(), plain), got = train(single(), course);
+std::string trains_as_single(TrainingRun training) {
+  TrainingRun plain;
+  plain.shape = training.shape;
+  plain.adamw = training.adamw = true;
+  training.drive = TrainingRun::Drive::pipeline;
+  training.device = check_device();
+  const Outcome want = train(single(), plain), got = train(single(), training);
   compare(got, want);
   return distance(got, want);
 }
 
 std::string trains_by(const OfferedSchedule& offered, int ranks) {
-  Course course;
-  course.pp = ranks;
-  course.schedule = offered.make();
-  course.shape.layers = 2 * ranks + 1;
-  const StagesPerRank takes = course.schedule->stages_per_rank();
+  TrainingRun training;
+  training.pp = ranks;
+  training.schedule = offered.make();
+  training.shape.layers = 2 * ranks + 1;
+  const StagesPerRank takes = training.schedule->stages_per_rank();
   try {
-    (void)course.schedule->plan(ranks, ranks * std::min(takes.most, std::max(takes.least, 1)), kRows);
+    (void)training.schedule->plan(ranks, ranks * std::min(takes.most, std::max(takes.least, 1)), kRows);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::plugin_failed) throw;
     throw NotRun{"it refuses " + std::to_string(kRows) + " microbatches: " + error.message()};
   }
-  return trains_as_single(course);
+  return trains_as_single(training);
 }
 
 std::string computes(IDevice& device) {

@@ -15,7 +15,7 @@ void RankRun::check_list() {
   const auto add = [](std::vector<std::string>& to, const std::string& name) {
     if (std::find(to.begin(), to.end(), name) == to.end()) to.push_back(name);
   };
-  for (const auto& unit : small_model(course_.shape))
+  for (const auto& unit : small_model(training_.shape))
     for (const ParameterSlot& slot : unit->parameters()) add(want, slot.name);
   for (const Shard* shard : stages_.shards()) add(got, shard->name);
   for (const std::string& name : want)
@@ -37,10 +37,10 @@ RankTensors RankRun::held() {
   return out;
 }
 
-// Copies the kept tensors of another course to this rank, as a run resumes from a checkpoint.
+// Copies the kept tensors of another training run to this rank, as a run resumes from a checkpoint.
 void RankRun::resume() {
   const at::NoGradGuard no_gradients;
-  const RankTensors to = held(), &from = course_.resumes->ranks.at(rendezvous_.rank());
+  const RankTensors to = held(), &from = training_.resumes->ranks.at(rendezvous_.rank());
   if (to.names != from.names)
     found("state() has different names in a new stage: return all tensors from the beginning");
   for (size_t i = 0; i < to.tensors.size(); ++i) {
@@ -54,8 +54,8 @@ void RankRun::resume() {
 void RankRun::keep() {
   RankTensors copies = held();
   for (at::Tensor& one : copies.tensors) one = one.to(at::kCPU).clone();
-  const std::lock_guard lock(course_.keeps->mutex);
-  course_.keeps->ranks[rendezvous_.rank()] = std::move(copies);
+  const std::lock_guard lock(training_.keeps->mutex);
+  training_.keeps->ranks[rendezvous_.rank()] = std::move(copies);
 }
 
 Named RankRun::values() {
@@ -88,9 +88,9 @@ void RankRun::reload(const Named& first, double before) {
 
 // Returns the part of a parameter that LayerSplit left on this rank.
 at::Tensor RankRun::part_of(const at::Tensor& whole, const at::Tensor& held) const {
-  if (course_.tp == 1 || held.sizes().equals(whole.sizes()) || whole.dim() == 0) return whole;
-  const int64_t rows = whole.size(0), rank = mesh_.rank("tp"), first = rank * rows / course_.tp;
-  return whole.narrow(0, first, (rank + 1) * rows / course_.tp - first);
+  if (training_.tp == 1 || held.sizes().equals(whole.sizes()) || whole.dim() == 0) return whole;
+  const int64_t rows = whole.size(0), rank = mesh_.rank("tp"), first = rank * rows / training_.tp;
+  return whole.narrow(0, first, (rank + 1) * rows / training_.tp - first);
 }
 
 bool RankRun::differs(const std::string& parameter) {

@@ -23,15 +23,15 @@ double label_tokens(int64_t step) {
   return at::ne(all.labels, Batch::kIgnore).sum().item<double>();
 }
 
-std::vector<Axis> axes_of(const Needs& needs, const Course& course) {
+std::vector<Axis> axes_of(const Needs& needs, const TrainingRun& training) {
   const bool sharded = has_axis(needs, "dp_shard");
   std::vector<Axis> axes;
   for (const std::string& name : needs.axes) {
     int size = 1;
-    if (name == "dp_shard" || (name == "dp" && !sharded)) size = course.dp;
-    if (name == "dp_replicate") size = course.replicas;
-    if (name == "tp") size = course.tp;
-    if (name == "pp") size = course.pp;
+    if (name == "dp_shard" || (name == "dp" && !sharded)) size = training.dp;
+    if (name == "dp_replicate") size = training.replicas;
+    if (name == "tp") size = training.tp;
+    if (name == "pp") size = training.pp;
     const auto& optional = needs.axes_when_used;
     if (size == 1 && std::find(optional.begin(), optional.end(), name) != optional.end()) continue;
     axes.push_back({name, size});
@@ -41,46 +41,46 @@ std::vector<Axis> axes_of(const Needs& needs, const Course& course) {
 
 }  // namespace
 
-RankRun::RankRun(const Subject& subject, const Course& course, Rendezvous& rendezvous, Shared& shared)
-    : course_(course),
+RankRun::RankRun(const Subject& subject, const TrainingRun& training, Rendezvous& rendezvous, Shared& shared)
+    : training_(training),
       shared_(shared),
       rendezvous_(rendezvous),
-      mesh_(mesh::build(axes_of(subject.needs, course), rendezvous, "kit: " + subject.name)),
+      mesh_(mesh::build(axes_of(subject.needs, training), rendezvous, "kit: " + subject.name)),
       stages_(build(subject)) {}
 
 void RankRun::run() {
-  if (course_.lists_all) check_list();
-  course_.adamw ? run_adamw() : run_plain();
+  if (training_.lists_all) check_list();
+  training_.adamw ? run_adamw() : run_plain();
 }
 
 void RankRun::after_step(int64_t index) {
-  if (course_.evaluates) evaluate(index);
-  if (course_.unshards) unshard(static_cast<size_t>(index));
+  if (training_.evaluates) evaluate(index);
+  if (training_.unshards) unshard(static_cast<size_t>(index));
 }
 
 void RankRun::run_plain() {
   runner_.emplace(stages_, mesh_);
-  if (course_.resumes != nullptr) resume();
-  const Named first = course_.reloads ? values() : Named{};
-  const double before = course_.reloads ? evaluate(0) : 0;
-  for (int64_t i = 0; i < course_.steps; ++i) {
+  if (training_.resumes != nullptr) resume();
+  const Named first = training_.reloads ? values() : Named{};
+  const double before = training_.reloads ? evaluate(0) : 0;
+  for (int64_t i = 0; i < training_.steps; ++i) {
     plain_step(i);
     after_step(i);
-    if (course_.reloads) reload(first, before);
+    if (training_.reloads) reload(first, before);
   }
   for (Shard* shard : stages_.shards()) shared_.results.parameters.add(mesh_, *shard, shard->tensor);
-  if (course_.keeps != nullptr) keep();
+  if (training_.keeps != nullptr) keep();
 }
 
 void RankRun::run_adamw() {
   StepLoop loop;
-  loop.first = course_.first_step;
-  loop.steps = course_.steps;
+  loop.first = training_.first_step;
+  loop.steps = training_.steps;
   loop.config.optimizer.lr = 0.02;
   loop.config.optimizer.weight_decay = 0.1;
-  if (course_.restarts) loop.config.max_norm = kSmallNorm;
-  loop.batches = [this](int64_t step) { return batches(step - course_.first_step); };
-  loop.from = course_.from;
+  if (training_.restarts) loop.config.max_norm = kSmallNorm;
+  loop.batches = [this](int64_t step) { return batches(step - training_.first_step); };
+  loop.from = training_.from;
   loop.after_step = [&](Step& step, int64_t index) {
     step_ = &step;
     after_step(index);
@@ -92,36 +92,36 @@ Stages RankRun::build(const Subject& subject) {
   Plan plan;
   plan.strategy = subject.make();
   plan.strategy_name = subject.name;
-  plan.activation_checkpointing = course_.checkpointing;
-  if (course_.tp > 1) plan.parallelizers.push_back(std::make_unique<LayerSplit>());
-  plan.schedule = course_.schedule;
-  if (!plan.schedule && course_.drive >= Course::Drive::forwards_first)
-    plan.schedule = std::make_shared<PlainSchedule>(course_.drive == Course::Drive::split);
+  plan.activation_checkpointing = training_.checkpointing;
+  if (training_.tp > 1) plan.parallelizers.push_back(std::make_unique<LayerSplit>());
+  plan.schedule = training_.schedule;
+  if (!plan.schedule && training_.drive >= TrainingRun::Drive::forwards_first)
+    plan.schedule = std::make_shared<PlainSchedule>(training_.drive == TrainingRun::Drive::split);
   plan.pipeline.schedule = "kit";
-  plan.pipeline.post_validation = course_.restarts;
+  plan.pipeline.post_validation = training_.restarts;
   const auto source = [this](const Shard& shard) {
-    if (course_.from == nullptr) return false;
+    if (training_.from == nullptr) return false;
     const at::NoGradGuard no_gradients;
-    shard.tensor.copy_(box_of(shard, course_.from->parameters.at(shard.name)));
+    shard.tensor.copy_(box_of(shard, training_.from->parameters.at(shard.name)));
     return true;
   };
-  Shape shape = course_.shape;
+  Shape shape = training_.shape;
   shape.home = mesh_.device();
-  if (course_.values_differ) shape.first_value = mesh_.rank("dp");
+  if (training_.values_differ) shape.first_value = mesh_.rank("dp");
   return parallel::build(small_model(shape), plan, mesh_, source, 42);
 }
 
 std::vector<Batch> RankRun::batches(int64_t step) const {
-  std::vector<Batch> out = rows_of(course_.first_step + step, mesh_.rank("dp"), mesh_.size("dp"),
-                                   course_.drive >= Course::Drive::forwards_first);
-  if (course_.drive == Course::Drive::by_hand || course_.unshards)  // as a host's own loop does
+  std::vector<Batch> out = rows_of(training_.first_step + step, mesh_.rank("dp"), mesh_.size("dp"),
+                                   training_.drive >= TrainingRun::Drive::forwards_first);
+  if (training_.drive == TrainingRun::Drive::by_hand || training_.unshards)  // as a host's own loop does
     for (Batch& batch : out) batch = train::on_device(batch, mesh_.device());
   return out;
 }
 
 double RankRun::evaluate(int64_t step) {
   if (step_ != nullptr) return step_->evaluate(batches(step)).loss.item<double>();
-  return course_.drive == Course::Drive::by_hand ? forward_by_hand(step)
+  return training_.drive == TrainingRun::Drive::by_hand ? forward_by_hand(step)
                                                  : runner_->evaluate(batches(step)).item<double>();
 }
 
@@ -146,9 +146,9 @@ double RankRun::backward_by_hand(const std::vector<Batch>& mine, double scale) {
 
 void RankRun::plain_step(int64_t index) {
   const std::vector<Batch> mine = batches(index);
-  const double tokens = label_tokens(course_.first_step + index);
+  const double tokens = label_tokens(training_.first_step + index);
   const auto scale = [&] { return 1 / tokens; };
-  const double sum = course_.drive == Course::Drive::by_hand ? backward_by_hand(mine, scale())
+  const double sum = training_.drive == TrainingRun::Drive::by_hand ? backward_by_hand(mine, scale())
                                                              : runner_->train(mine, scale).item<double>();
   for (const auto& stage : stages_) stage->finish_gradients();
   for (Shard* shard : stages_.shards()) take_gradient(*shard, shared_.results.gradients[index]);

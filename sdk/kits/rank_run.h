@@ -1,4 +1,4 @@
-// RankRun, one rank of a course: its stages, the steps, and the checks between steps.
+// RankRun, one rank of a training run: its stages, the steps, and the checks between steps.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "course.h"
+#include "training_run.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/stages.h"
 #include "heddle/train/step.h"
@@ -16,12 +16,12 @@
 
 namespace heddle::kits {
 
-// The combined results of all ranks of a course.
+// The combined results of all ranks of a training run.
 struct Shared {
-  explicit Shared(const Course& course) : held(static_cast<size_t>(course.steps)) {
-    if (course.adamw) return;
-    results.gradients.resize(static_cast<size_t>(course.steps));
-    results.common.losses.resize(static_cast<size_t>(course.steps));
+  explicit Shared(const TrainingRun& training) : held(static_cast<size_t>(training.steps)) {
+    if (training.adamw) return;
+    results.gradients.resize(static_cast<size_t>(training.steps));
+    results.common.losses.resize(static_cast<size_t>(training.steps));
   }
   Results results;
   std::deque<WholeTensors> held;  // per step, the whole parameters that Unsharded is compared with
@@ -29,7 +29,7 @@ struct Shared {
 
 class RankRun {
  public:
-  RankRun(const Subject& subject, const Course& course, Rendezvous& rendezvous, Shared& shared);
+  RankRun(const Subject& subject, const TrainingRun& training, Rendezvous& rendezvous, Shared& shared);
   void run();
 
  private:
@@ -57,7 +57,7 @@ class RankRun {
   at::Tensor part_of(const at::Tensor& whole, const at::Tensor& held) const;
   void after_step(int64_t index);
 
-  const Course& course_;
+  const TrainingRun& training_;
   Shared& shared_;
   Rendezvous& rendezvous_;
   DeviceMesh mesh_;

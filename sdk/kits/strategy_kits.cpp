@@ -1,4 +1,4 @@
-// Trains courses with a strategy, and compares each with `single` on one rank.
+// Runs trainings with a strategy, and compares each with `single` on one rank.
 #include "strategy_kits.h"
 
 #include <ATen/ops/equal.h>
@@ -10,17 +10,17 @@
 namespace heddle::kits {
 namespace {
 
-using Drive = Course::Drive;
+using Drive = TrainingRun::Drive;
 using Checkpointing = ActivationCheckpointing;
 
 // Returns the results of the same steps on one rank with one microbatch after the other.
-Outcome oracle(const Course& course) {
-  Course plain;
-  plain.shape = course.shape;
-  plain.adamw = course.adamw;
-  plain.restarts = course.restarts;
-  plain.first_step = course.first_step;
-  plain.steps = course.steps;
+Outcome oracle(const TrainingRun& training) {
+  TrainingRun plain;
+  plain.shape = training.shape;
+  plain.adamw = training.adamw;
+  plain.restarts = training.restarts;
+  plain.first_step = training.first_step;
+  plain.steps = training.steps;
   return train(single(), plain);
 }
 
@@ -35,9 +35,9 @@ void compare_losses(const Outcome& got, const Outcome& want, double most) {
 }
 
 // Trains, compares with `single`, and returns the difference as text.
-std::string same_as_single(const Subject& subject, const Course& course) {
-  if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
-  const Outcome want = oracle(course), got = train(subject, course);
+std::string same_as_single(const Subject& subject, const TrainingRun& training) {
+  if (const std::string why = refusal(subject, training); !why.empty()) throw NotRun{why};
+  const Outcome want = oracle(training), got = train(subject, training);
   if (subject.needs.approximate)
     compare_losses(got, want, subject.needs.approximate->loss);
   else
@@ -45,37 +45,37 @@ std::string same_as_single(const Subject& subject, const Course& course) {
   return distance(got, want);
 }
 
-std::string all_of(const Subject& subject, const std::vector<Course>& courses) {
+std::string all_of(const Subject& subject, const std::vector<TrainingRun>& trainings) {
   std::string last;
-  for (const Course& course : courses) last = same_as_single(subject, course);
+  for (const TrainingRun& training : trainings) last = same_as_single(subject, training);
   return last;
 }
 
-std::string lists_all(const Subject& subject, Course course) {
-  course.shape.unused = course.shape.tied = course.shape.frozen = course.lists_all = true;
-  course.steps = 0;
-  if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
-  return std::to_string(train(subject, course).parameters.size()) + " parameters";
+std::string lists_all(const Subject& subject, TrainingRun training) {
+  training.shape.unused = training.shape.tied = training.shape.frozen = training.lists_all = true;
+  training.steps = 0;
+  if (const std::string why = refusal(subject, training); !why.empty()) throw NotRun{why};
+  return std::to_string(train(subject, training).parameters.size()) + " parameters";
 }
 
-std::string same_bits_twice(const Subject& subject, Course course) {
-  course.shape.tied = true;
-  if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
-  const Outcome one = train(subject, course), two = train(subject, course);
+std::string same_bits_twice(const Subject& subject, TrainingRun training) {
+  training.shape.tied = true;
+  if (const std::string why = refusal(subject, training); !why.empty()) throw NotRun{why};
+  const Outcome one = train(subject, training), two = train(subject, training);
   for (const auto& [name, tensor] : one.parameters)
     if (!at::equal(tensor, two.parameters.at(name))) found("'" + name + "' differs between two runs");
   return "";
 }
 
 // Compares six steps with three steps followed by three steps of a new stage that gets the first one's state.
-std::string continues_stage(const Subject& subject, Course course) {
-  course.shape.tied = true;
-  if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
+std::string continues_stage(const Subject& subject, TrainingRun training) {
+  training.shape.tied = true;
+  if (const std::string why = refusal(subject, training); !why.empty()) throw NotRun{why};
   Kept half, want, got;
-  Course whole = course, first = course, second = course;
+  TrainingRun whole = training, first = training, second = training;
   whole.steps = 6, first.steps = second.steps = second.first_step = 3;
   whole.keeps = &want, first.keeps = &half, second.resumes = &half, second.keeps = &got;
-  for (const Course* each : {&whole, &first, &second}) (void)train(subject, *each);
+  for (const TrainingRun* each : {&whole, &first, &second}) (void)train(subject, *each);
   const RankTensors& any_rank = want.ranks.begin()->second;
   for (const auto& [rank, tensors] : want.ranks)
     for (size_t i = 0; i < tensors.tensors.size(); ++i)
@@ -87,29 +87,29 @@ std::string continues_stage(const Subject& subject, Course course) {
   return std::to_string(any_rank.tensors.size() - any_rank.shards) + " tensors of state";
 }
 
-bool keeps_state(const Subject& subject, Course course) {
+bool keeps_state(const Subject& subject, TrainingRun training) {
   Kept kept;
-  course.adamw = false, course.steps = 0, course.keeps = &kept;
-  (void)train(subject, course);
+  training.adamw = false, training.steps = 0, training.keeps = &kept;
+  (void)train(subject, training);
   const RankTensors& held = kept.ranks.begin()->second;
   return held.tensors.size() > held.shards;
 }
 
 // Saves after three steps, and continues for three steps with another number of ranks.
-std::string resumes(const Subject& subject, Course course) {
-  course.adamw = true;
-  Course all = course;
+std::string resumes(const Subject& subject, TrainingRun training) {
+  training.adamw = true;
+  TrainingRun all = training;
   all.steps = 6;
-  Course other = course;
-  other.dp = course.dp + 1;
-  for (const Course* each : {&course, &other})
+  TrainingRun other = training;
+  other.dp = training.dp + 1;
+  for (const TrainingRun* each : {&training, &other})
     if (const std::string why = refusal(subject, *each); !why.empty()) throw NotRun{why};
-  if (keeps_state(subject, course))
+  if (keeps_state(subject, training))
     throw NotRun{"its stages have state(), which this kit does not save; see the kit of state()"};
   const Outcome want = oracle(all);
   std::string out;
-  for (const auto& [before, after] : {std::pair(course, other), std::pair(other, course)}) {
-    Course first = before, second = after;
+  for (const auto& [before, after] : {std::pair(training, other), std::pair(other, training)}) {
+    TrainingRun first = before, second = after;
     first.steps = second.steps = second.first_step = 3;
     const Outcome saved = train(subject, first);
     second.from = &saved;
@@ -129,21 +129,21 @@ std::string resumes(const Subject& subject, Course course) {
 
 struct Kit {
   const char* sentence;
-  std::function<std::string(const Subject&, const Course&)> run;
+  std::function<std::string(const Subject&, const TrainingRun&)> run;
 };
 
-// Returns a kit of courses that differ from the plain course in a few members.
+// Returns a kit of training runs that differ from the plain training run in a few members.
 template <class... Changes>
-std::function<std::string(const Subject&, const Course&)> trains(Changes... changes) {
-  return [=](const Subject& subject, const Course& plain) {
-    std::vector<Course> courses;
+std::function<std::string(const Subject&, const TrainingRun&)> trains(Changes... changes) {
+  return [=](const Subject& subject, const TrainingRun& plain) {
+    std::vector<TrainingRun> trainings;
     const auto add = [&](const auto& change) {
-      Course course = plain;
-      change(course);
-      courses.push_back(course);
+      TrainingRun training = plain;
+      change(training);
+      trainings.push_back(training);
     };
     (add(changes), ...);
-    return all_of(subject, courses);
+    return all_of(subject, trainings);
   };
 }
 
@@ -151,25 +151,25 @@ std::vector<Kit> kits_of_values() {
   return {
       {"owned(): this rank's shards; empty shards are listed too", lists_all},
       {"parallelize(): parameters on meta get storage, and core sets each element once",
-       trains([](Course& c) { c.steps = 1; })},
+       trains([](TrainingRun& c) { c.steps = 1; })},
       {"parallelize(): parameters with values are copied from; a foreign slot is changed in place",
-       trains([](Course& c) { c.shape.foreign = true; },
-              [](Course& c) { c.shape.foreign = c.shape.tied = c.shape.frozen = true; })},
+       trains([](TrainingRun& c) { c.shape.foreign = true; },
+              [](TrainingRun& c) { c.shape.foreign = c.shape.tied = c.shape.frozen = true; })},
       {"parallelize(): parameters with values get those of the first data-parallel rank",
-       trains([](Course& c) { c.shape.foreign = c.shape.tied = c.shape.frozen = c.values_differ = true; },
-              [](Course& c) { c.shape.valued = c.shape.tied = c.shape.frozen = c.values_differ = true; })},
+       trains([](TrainingRun& c) { c.shape.foreign = c.shape.tied = c.shape.frozen = c.values_differ = true; },
+              [](TrainingRun& c) { c.shape.valued = c.shape.tied = c.shape.frozen = c.values_differ = true; })},
       {"owned(): a tied parameter once",
-       trains([](Course& c) { c.shape.tied = true; }, [](Course& c) { c.shape.tied = c.adamw = true; })},
+       trains([](TrainingRun& c) { c.shape.tied = true; }, [](TrainingRun& c) { c.shape.tied = c.adamw = true; })},
       {"owned(): one rank may own everything and the other ranks nothing",
-       trains([](Course& c) { c.shape.one_number = true; },
-              [](Course& c) { c.shape.one_number = c.adamw = true; })},
+       trains([](TrainingRun& c) { c.shape.one_number = true; },
+              [](TrainingRun& c) { c.shape.one_number = c.adamw = true; })},
       {"Shard::axes: the norm of a shard is summed over exactly these axes",
-       trains([](Course& c) { c.adamw = true, c.steps = 6; })},
+       trains([](TrainingRun& c) { c.adamw = true, c.steps = 6; })},
       {"parameters_changed(): called after core wrote to the owned shards: a checkpoint's values",
-       trains([](Course& c) { c.reloads = true; })},
+       trains([](TrainingRun& c) { c.reloads = true; })},
       {"hold_whole(): whole parameters from the shards of all data-parallel ranks",
-       trains([](Course& c) { c.unshards = c.shape.tied = true; },
-              [](Course& c) { c.unshards = c.adamw = c.shape.frozen = true; })},
+       trains([](TrainingRun& c) { c.unshards = c.shape.tied = true; },
+              [](TrainingRun& c) { c.unshards = c.adamw = c.shape.frozen = true; })},
       {"state(): a run continues from copied values with the same bits", continues_stage},
       {"a checkpoint can be read by another number of ranks", resumes},
       {"two runs are bitwise equal", same_bits_twice},
@@ -179,47 +179,47 @@ std::vector<Kit> kits_of_values() {
 std::vector<Kit> kits_of_gradients() {
   return {
       {"finish_gradients(): the sum over the data-parallel ranks and all microbatches of the step",
-       trains([](Course& c) { c.steps = 3; })},
+       trains([](TrainingRun& c) { c.steps = 3; })},
       {"finish_gradients(): undefined where no rank had one",
-       trains([](Course& c) { c.shape.unused = true; }, [](Course& c) { c.shape.unused = c.adamw = true; })},
+       trains([](TrainingRun& c) { c.shape.unused = true; }, [](TrainingRun& c) { c.shape.unused = c.adamw = true; })},
       {"finish_gradients(): completes everything by itself, without reduce_gradients(), unshard(), reshard()",
-       trains([](Course& c) { c.drive = Drive::by_hand; },
-              [](Course& c) { c.drive = Drive::by_hand, c.shape.unused = c.shape.tied = true; })},
+       trains([](TrainingRun& c) { c.drive = Drive::by_hand; },
+              [](TrainingRun& c) { c.drive = Drive::by_hand, c.shape.unused = c.shape.tied = true; })},
       {"a parameter that requires no gradient gets none and keeps its value",
-       trains([](Course& c) { c.shape.frozen = true; }, [](Course& c) { c.shape.frozen = c.adamw = true; })},
+       trains([](TrainingRun& c) { c.shape.frozen = true; }, [](TrainingRun& c) { c.shape.frozen = c.adamw = true; })},
       {"gradients of several buckets: a model larger than the smallest bucket",
-       trains([](Course& c) { c.shape.width = 300, c.shape.layers = 5, c.steps = 2; })},
+       trains([](TrainingRun& c) { c.shape.width = 300, c.shape.layers = 5, c.steps = 2; })},
       {"forward(): several microbatches may be in flight",
-       trains([](Course& c) { c.drive = Drive::forwards_first, c.shape.tied = true; })},
+       trains([](TrainingRun& c) { c.drive = Drive::forwards_first, c.shape.tied = true; })},
       {"expect_last_backward(): with split backwards it comes before the last drain",
-       trains([](Course& c) { c.drive = Drive::split, c.shape.tied = true; },
-              [](Course& c) { c.drive = Drive::split, c.shape.modules = c.adamw = true; })},
+       trains([](TrainingRun& c) { c.drive = Drive::split, c.shape.tied = true; },
+              [](TrainingRun& c) { c.drive = Drive::split, c.shape.modules = c.adamw = true; })},
       {"forward(): units may be recomputed in the backward",
-       trains([](Course& c) { c.checkpointing = Checkpointing::full, c.shape.tied = true; },
-              [](Course& c) { c.checkpointing = Checkpointing::full, c.shape.modules = true; })},
+       trains([](TrainingRun& c) { c.checkpointing = Checkpointing::full, c.shape.tied = true; },
+              [](TrainingRun& c) { c.checkpointing = Checkpointing::full, c.shape.modules = true; })},
       {"Needs::may_use: selective_activation_checkpointing",
-       trains([](Course& c) { c.checkpointing = Checkpointing::selective, c.shape.modules = true; })},
+       trains([](TrainingRun& c) { c.checkpointing = Checkpointing::selective, c.shape.modules = true; })},
       {"forward(): an evaluation between two steps changes nothing",
-       trains([](Course& c) { c.evaluates = true, c.shape.unused = true; },
-              [](Course& c) { c.evaluates = true, c.drive = Drive::by_hand; },
-              [](Course& c) { c.evaluates = true, c.adamw = true; })},
+       trains([](TrainingRun& c) { c.evaluates = true, c.shape.unused = true; },
+              [](TrainingRun& c) { c.evaluates = true, c.drive = Drive::by_hand; },
+              [](TrainingRun& c) { c.evaluates = true, c.adamw = true; })},
   };
 }
 
 std::vector<Kit> kits_of_topologies() {
   return {
       {"with tensor parallelism: a parameter is this rank's part",
-       trains([](Course& c) { c.tp = 2, c.adamw = true; },
-              [](Course& c) { c.tp = 2, c.adamw = c.unshards = c.shape.tied = true; })},
+       trains([](TrainingRun& c) { c.tp = 2, c.adamw = true; },
+              [](TrainingRun& c) { c.tp = 2, c.adamw = c.unshards = c.shape.tied = true; })},
       {"with pipeline parallelism: the units of one stage",
-       trains([](Course& c) { c.pp = 2, c.drive = Drive::pipeline; },
-              [](Course& c) { c.pp = 2, c.drive = Drive::split, c.adamw = c.evaluates = true; })},
+       trains([](TrainingRun& c) { c.pp = 2, c.drive = Drive::pipeline; },
+              [](TrainingRun& c) { c.pp = 2, c.drive = Drive::split, c.adamw = c.evaluates = true; })},
       {"Needs::may_use: post_validation",
-       trains([](Course& c) { c.pp = 2, c.drive = Drive::pipeline, c.adamw = c.restarts = true; },
-              [](Course& c) { c.pp = 2, c.drive = Drive::split, c.adamw = c.restarts = true; })},
+       trains([](TrainingRun& c) { c.pp = 2, c.drive = Drive::pipeline, c.adamw = c.restarts = true; },
+              [](TrainingRun& c) { c.pp = 2, c.drive = Drive::split, c.adamw = c.restarts = true; })},
       {"with replicas: the axis dp_replicate",
-       trains([](Course& c) { c.replicas = 2; }, [](Course& c) { c.replicas = 2, c.adamw = true; },
-              [](Course& c) { c.replicas = 2, c.shape.foreign = c.values_differ = true; })},
+       trains([](TrainingRun& c) { c.replicas = 2; }, [](TrainingRun& c) { c.replicas = 2, c.adamw = true; },
+              [](TrainingRun& c) { c.replicas = 2, c.shape.foreign = c.values_differ = true; })},
   };
 }
 
@@ -228,7 +228,7 @@ std::vector<Kit> kits_of_topologies() {
 void run_strategy_kits(const Subject& subject, int ranks, Attempts& attempt) {
   const std::string thing = "strategy '" + subject.name + "'" + subject.fields + " on " +
                             std::to_string(ranks) + (ranks == 1 ? " rank: " : " ranks: ");
-  Course plain;
+  TrainingRun plain;
   plain.dp = ranks;
   plain.device = check_device();
   for (const auto& kits : {kits_of_values(), kits_of_gradients(), kits_of_topologies()})

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attempt.h"
-#include "course.h"
+#include "training_run.h"
 
 namespace heddle::kits {
 

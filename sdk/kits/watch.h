@@ -49,7 +49,7 @@ class HEDDLE_API Watch {
   // Returns the Watch of this thread, or null.
   static Watch* current();
 
-  // A scope around one rank of a course, on the thread that runs it.
+  // A scope around one rank of a training run, on the thread that runs it.
   class HEDDLE_API Rank {
    public:
     Rank(Watch* watch, int rank);

@@ -1,7 +1,7 @@
 """Mutations of checkpoints, data, generation, transport, configuration and the start of ranks."""
 from mutation import BASE, CORE, RUN, Mutation, plugin
 
-SHARDED = "core Sharded*:Slices*:Deal*:ShardFiles*"
+SHARDED = "core Sharded*:Slices*:AssignWriters*:ShardFiles*"
 
 MUTATIONS = [
     Mutation("checkpoint-offset", "lib/checkpoint/sharded/sharded_writer.cpp",

@@ -45,7 +45,7 @@ BRANCHES = {
         "lib/decoder/recurrence/document_marks.cpp",
         "lib/decoder/mtp/multi_token_prediction.cpp", "lib/decoder/latent/choose_keys.cpp",
         "lib/decoder/compressed/entry_indexer.cpp", "lib/decoder/compressed/entry_table.cpp",
-        "lib/decoder/compressed/pooled_entries.cpp", "lib/decoder/compressed/window_attention.cpp", "lib/decoder/mamba/state_scan.cpp", "lib/train/cut.cpp", "lib/train/step_parts.cpp", "plugins/context/joined.cpp", "plugins/context/mixers.cpp",
+        "lib/decoder/compressed/pooled_entries.cpp", "lib/decoder/compressed/window_attention.cpp", "lib/decoder/mamba/state_scan.cpp", "lib/train/cut.cpp", "lib/train/step_counts.cpp", "plugins/context/joined.cpp", "plugins/context/mixers.cpp",
         "plugins/lora/dora.cpp", "plugins/quantize/plugin.cpp",
         "plugins/row_repair/repair.cpp", "plugins/ddp/bucket.cpp", "plugins/ddp/stage.cpp", "plugins/fp8/products.cpp", "plugins/fp8/te_products.cpp", "plugins/fsdp2/gradients.cpp",
         "plugins/megatron_fsdp/bucket.cpp", "plugins/megatron_fsdp/checks.cpp", "plugins/megatron_fsdp/model.cpp",

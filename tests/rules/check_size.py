@@ -84,7 +84,7 @@ FRAGMENTS = {  # path: reason
     "plugins/pipeline/gpipe.cpp": "one schedule, as the other schedules beside it",
     "plugins/pipeline/one_forward_one_backward.cpp": "one schedule, as the other schedules beside it",
     "plugins/tensor/parts.h": "arithmetic of even parts, for four sources",
-    "sdk/kits/runs/meetings.h": "where ranks meet, for hostile runs and their tests",
+    "sdk/kits/runs/deadlock_detector.h": "apart from hostile runs, for its tests",
     "sdk/kits/runs/rank_optimizer.h": "the optimizer on one rank, apart from what the kit checks",
     "sdk/kits/schedule/plain_schedule.h": "the schedule of runs without a pipeline, for two kits",
     "trainer/cli/launch/shared_memory.h": "memory that the launcher and its ranks share, for three sources",

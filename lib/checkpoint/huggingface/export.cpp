@@ -189,7 +189,7 @@ class Share {
 
 HfPlan export_hf(const HfExport& what, Rendezvous& rendezvous, const std::string& key) {
   HfPlan plan;
-  together(rendezvous, "plan/" + key, [&] {
+  on_every_rank(rendezvous, "plan/" + key, [&] {
     plan = plan_hf(read_manifest(what.sharded / kManifest), what.origin, what.choice, what.model.get());
     if (rendezvous.rank() != 0) return;
     make_directory(what.directory);
@@ -197,7 +197,7 @@ HfPlan export_hf(const HfExport& what, Rendezvous& rendezvous, const std::string
   });
   const auto over =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::min(kLongest, what.limit));
-  together(rendezvous, "export/" + key, [&] {
+  on_every_rank(rendezvous, "export/" + key, [&] {
     Share share(what, plan, rendezvous);
     share.write_until(over);
     if (!share.done()) refuse_late(what);

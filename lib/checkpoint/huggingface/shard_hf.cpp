@@ -134,7 +134,7 @@ std::vector<Part> share_of(const BaseWeights& weights, const std::vector<TensorT
 void shard_hf(const BaseWeights& weights, const std::filesystem::path& directory, Rendezvous& rendezvous,
               const std::string& key, const ModelSpec* model) {
   std::vector<Part> parts;
-  together(rendezvous, "share/" + key, [&] {
+  on_every_rank(rendezvous, "share/" + key, [&] {
     const HfLayout layout = model == nullptr ? HfLayout{} : layout_in(weights, *model);
     parts = share_of(weights, tensors_of(weights), layout, rendezvous.rank(), rendezvous.world_size());
   });

@@ -100,7 +100,7 @@ void write_sharded(const std::filesystem::path& directory, const std::string& wo
                    std::span<const Part> parts, Rendezvous& rendezvous, const std::string& key) {
   const ShardedWriter writer(word, parts, rendezvous, key);
   const auto told =
-      tell_first(rendezvous, "write/" + key, [&] { return writer.write(directory, writer.mine(parts)); });
+      gather_on_first(rendezvous, "write/" + key, [&] { return writer.write(directory, writer.mine(parts)); });
   on_first(rendezvous, "manifest/" + key, [&] { writer.write_manifest(directory, told); });
 }
 

@@ -9,7 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "lib/checkpoint/safetensors/dtype_names.h"
-#include "lib/checkpoint/sharded/deal.h"
+#include "lib/checkpoint/sharded/assign_writers.h"
 
 namespace heddle::checkpoint {
 namespace {
@@ -135,7 +135,7 @@ WritePlan plan_writing(std::span<const std::string> ranks) {
       held.push_back({bytes_of(box, all.tensors.at(one.name).dtype), one.held.ranks});
     }
   }
-  const std::vector<int> writers = deal(held, world);
+  const std::vector<int> writers = assign_writers(held, world);
   std::map<std::pair<int, std::string>, int> seen;
   for (size_t i = 0; i < writers.size(); ++i) {
     PlannedBox& one = plan.boxes[i];

@@ -76,7 +76,7 @@ Error not_saved(const RunSpec& run, const StepInfo& info, const SkippedUpdates& 
 
 void refuse_not_finite(const RunSpec& run, engine::Model& model, const std::optional<StepInfo>& info) {
   const std::string key = "finite/" + (info ? std::to_string(info->step) : "start");
-  checkpoint::together(model.mesh.rendezvous(), key, [&] {
+  checkpoint::on_every_rank(model.mesh.rendezvous(), key, [&] {
     const std::string name = first_not_finite(model.stages);
     if (name.empty()) return;
     const std::string what = "the parameter '" + name + "' holds inf or nan";

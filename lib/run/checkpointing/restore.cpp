@@ -135,7 +135,7 @@ void read_shard(const RunSpec& run, const DeviceMesh& mesh, const Shard& shard,
 void restore(const RunSpec& run, engine::Model& model, Step& step) {
   const Resume& resume = *run.resume;
   bool resumed = true;
-  checkpoint::together(model.mesh.rendezvous(), "restore/" + resume.directory.filename().string(), [&] {
+  checkpoint::on_every_rank(model.mesh.rendezvous(), "restore/" + resume.directory.filename().string(), [&] {
     at::NoGradGuard no_gradients;
     checkpoint::ShardedReader weights(resume.directory / "model"), states(resume.directory / "optim");
     check_part(resume, "model", weights);

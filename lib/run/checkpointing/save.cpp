@@ -104,7 +104,7 @@ void Saver::write_in(const fs::path& stage, const Saving& saving) {
     fs::create_directories(stage / "optim");
   });
   // Errors are exchanged after both parts are written, because ranks differ in the sizes of the parts.
-  const auto told = checkpoint::tell_first(rendezvous_, "write/" + key, [&] {
+  const auto told = checkpoint::gather_on_first(rendezvous_, "write/" + key, [&] {
     return mesh::pack(std::vector{model_.write(stage / "model", saving.model),
                                   optimizer_.write(stage / "optim", saving.optimizer)});
   });

@@ -47,7 +47,7 @@ void write_merged(const PreparedModel& model, const std::filesystem::path& direc
                   Rendezvous& rendezvous) {
   std::vector<checkpoint::Part> parts;
   checkpoint::on_first(rendezvous, "merge", [&] { std::filesystem::create_directories(directory); });
-  checkpoint::together(rendezvous, "merge/read", [&] {
+  checkpoint::on_every_rank(rendezvous, "merge/read", [&] {
     std::set<std::string> seen;
     for (const auto& unit : model.make())
       for (const ParameterSlot& slot : unit->parameters()) {
@@ -80,7 +80,7 @@ std::string to_hf(const Conversion& conversion, const fs::path& stage, Rendezvou
   what.choice.max_file_bytes = conversion.max_shard_size;
   what.limit = std::chrono::hours(24 * 365);
   if (merged != nullptr) {
-    checkpoint::together(rendezvous, "merge/plan", [&] {
+    checkpoint::on_every_rank(rendezvous, "merge/plan", [&] {
       (void)checkpoint::plan_hf(manifest_of(merged->make()), what.origin, what.choice, what.model.get());
     });
     write_merged(*merged, sum, rendezvous);

@@ -213,7 +213,7 @@ int Run::train() {
   engine::settle(model_);
   trace_.finish(model_.stages, model_.mesh);
   if (signal == kUnreadable)
-    checkpoint::together(model_.mesh.rendezvous(), "unreadable batch", [this] {
+    checkpoint::on_every_rank(model_.mesh.rendezvous(), "unreadable batch", [this] {
       if (unreadable_) throw *unreadable_;
     });
   if (info && info->last) signal = 0;

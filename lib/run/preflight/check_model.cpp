@@ -10,7 +10,7 @@
 #include "lib/run/checkpointing/consolidated.h"
 #include "lib/run/preflight/checks.h"
 #include "lib/run/recipe/readers.h"
-#include "lib/train/step_parts.h"
+#include "lib/train/step_counts.h"
 
 namespace heddle {
 namespace {

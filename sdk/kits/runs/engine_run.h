@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../course.h"
+#include "../training_run.h"
 #include "heddle/parallel/build.h"
 #include "heddle/plugin/registry.h"
 #include "ranks.h"

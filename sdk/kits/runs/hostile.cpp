@@ -114,7 +114,7 @@ class LateCommunicator : public Communicator, public mesh::ConnectsAhead {
     const bool sends = source == rank();
     const int peer = sends ? target : source;
     const std::string at = std::to_string(ranks_[peer]) + " on " + name();
-    faults_->meetings().begin({ranks_[rank()], ranks_[peer],
+    faults_->deadlocks().begin({ranks_[rank()], ranks_[peer],
                                key_ + std::to_string(source) + ">" + std::to_string(target),
                                (sends ? "send to rank " : "receive from rank ") + at});
     const at::Tensor mine = at::empty({1}, at::kByte), its = at::empty({1}, at::kByte);

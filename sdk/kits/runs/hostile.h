@@ -13,22 +13,22 @@
 #include "../watch.h"
 #include "heddle/base/export.h"
 #include "heddle/mesh/rendezvous.h"
-#include "meetings.h"
+#include "deadlock_detector.h"
 
 namespace heddle::kits {
 
-// The faults of all ranks of a course.
+// The faults of all ranks of a training run.
 class HEDDLE_API WorkFaults {
  public:
   void add(const std::string& fault);
   // Throws Error{plugin_failed} with the first fault.
   void check() const;
-  Meetings& meetings() { return meetings_; }
+  DeadlockDetector& deadlocks() { return deadlocks_; }
 
  private:
   mutable std::mutex mutex_;
   std::string first_;
-  Meetings meetings_;
+  DeadlockDetector deadlocks_;
 };
 
 // A rendezvous with strict groups, which it outlives.

@@ -1,6 +1,6 @@
 // The kits of optimizers refuse each fault of tests/bad_plugins/faults/optimizer.cpp with the rule that it
 // violates.
-#include "plugins/together/kit_faults.h"
+#include "plugins/integration/kit_faults.h"
 
 namespace heddle::tests {
 namespace {

@@ -1,5 +1,5 @@
 // The kits refuse each fault of a transform and of metrics with the rule that it violates.
-#include "plugins/together/kit_faults.h"
+#include "plugins/integration/kit_faults.h"
 
 namespace heddle::tests {
 namespace {

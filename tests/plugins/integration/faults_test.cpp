@@ -1,6 +1,6 @@
 // The kits refuse each fault of tests/bad_plugins/faults with the rule that it violates, and pass the plugins
 // without faults. CI runs the faults that are marked for it.
-#include "plugins/together/kit_faults.h"
+#include "plugins/integration/kit_faults.h"
 #include "tests/main/with_all.h"
 
 namespace heddle::tests {

@@ -1,5 +1,5 @@
 // The test of every fault: the kit with the violated rule refuses the plugin with the detail.
-#include "plugins/together/kit_faults.h"
+#include "plugins/integration/kit_faults.h"
 
 namespace heddle::tests {
 

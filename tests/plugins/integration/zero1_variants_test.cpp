@@ -1,6 +1,6 @@
 // Conformance kits on a correct ZeRO-1 and on its broken variants (tests/bad_plugins/zero1). The kit whose
 // rule a variant violates refuses it.
-#include "plugins/together/kit_faults.h"
+#include "plugins/integration/kit_faults.h"
 #include "tests/main/with_all.h"
 
 namespace heddle::tests {

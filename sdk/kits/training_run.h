@@ -1,4 +1,4 @@
-// Course, a training of the small model with one strategy, run by core or by a host's loop.
+// TrainingRun, a training of the small model with one strategy, run by core or by a host's loop.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace heddle::kits {
 
-// The strategy of a course, and how to create it.
+// The strategy of a training run, and how to create it.
 struct Subject {
   std::string name;
   Needs needs;
@@ -27,19 +27,19 @@ struct Subject {
   std::string fields = {};  // fields that differ from the given ones, for messages: " with {sync_every: 1}"
 };
 
-// The tensors of a rank at the end of a course: its shards, then the state of its stages.
+// The tensors of a rank at the end of a training run: its shards, then the state of its stages.
 struct RankTensors {
   std::vector<std::string> names;
   std::vector<at::Tensor> tensors;
   size_t shards = 0;  // number of shards among the tensors
 };
-// The tensors of all ranks, copied at the end of a course.
+// The tensors of all ranks, copied at the end of a training run.
 struct Kept {
   std::mutex mutex;
   std::map<int, RankTensors> ranks;
 };
 
-struct Course {
+struct TrainingRun {
   Shape shape = {};
   int dp = 1, replicas = 1, tp = 1, pp = 1;  // dp: number of ranks of dp_shard, or of dp
   // by_hand: a host's own loop without unshard(), reshard() and reduce_gradients(). The other values use
@@ -67,11 +67,11 @@ struct Course {
 
 bool has_axis(const Needs& needs, const std::string& axis);
 
-// Returns why the strategy's needs exclude this course, or "".
-std::string refusal(const Subject& subject, const Course& course);
+// Returns why the strategy's needs exclude this training run, or "".
+std::string refusal(const Subject& subject, const TrainingRun& training);
 
-// Trains a course. Throws Error{plugin_failed} for a violation of the interface or an exception of the stage.
-Outcome train(const Subject& subject, const Course& course);
+// Runs the training. Throws Error{plugin_failed} for a violation of the interface or an exception of the stage.
+Outcome train(const Subject& subject, const TrainingRun& training);
 
 // Returns the strategy `single`.
 Subject single();

@@ -1,5 +1,5 @@
-// Runs the ranks of a course, and returns the refusals of a strategy and the strategy `single`.
-#include "course.h"
+// Runs the ranks of a training run, and returns the refusals of a strategy and the strategy `single`.
+#include "training_run.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,10 +10,10 @@
 
 namespace heddle::kits {
 
-Outcome train(const Subject& subject, const Course& course) {
-  Shared shared(course);
-  run_ranks(course.world(), course.device,
-            [&](Rendezvous& rendezvous) { RankRun(subject, course, rendezvous, shared).run(); });
+Outcome train(const Subject& subject, const TrainingRun& training) {
+  Shared shared(training);
+  run_ranks(training.world(), training.device,
+            [&](Rendezvous& rendezvous) { RankRun(subject, training, rendezvous, shared).run(); });
   return shared.results.take();
 }
 
@@ -30,26 +30,26 @@ bool has_axis(const Needs& needs, const std::string& axis) {
   return std::find(needs.axes.begin(), needs.axes.end(), axis) != needs.axes.end();
 }
 
-std::string refusal(const Subject& subject, const Course& course) {
+std::string refusal(const Subject& subject, const TrainingRun& training) {
   Sizes sizes;
-  sizes.world = course.world();
-  sizes.dp_shard = course.dp;
-  sizes.dp_replicate = course.replicas;
-  sizes.dp = course.dp * course.replicas;
-  sizes.tp = course.tp;
-  sizes.pp = course.pp;
+  sizes.world = training.world();
+  sizes.dp_shard = training.dp;
+  sizes.dp_replicate = training.replicas;
+  sizes.dp = training.dp * training.replicas;
+  sizes.tp = training.tp;
+  sizes.pp = training.pp;
   for (const Refusal& refused : subject.needs.refuses)
     if (sizes.of(refused.axis) > 1) return refused.text;
   for (const char* axis : {"tp", "pp", "dp_replicate"})
     if (sizes.of(axis) > 1 && !has_axis(subject.needs, axis))
       return "its mesh has no axis " + std::string(axis);
-  if (course.dp > 1 && !has_axis(subject.needs, "dp") && !has_axis(subject.needs, "dp_shard"))
+  if (training.dp > 1 && !has_axis(subject.needs, "dp") && !has_axis(subject.needs, "dp_shard"))
     return "its mesh has no data-parallel axis";
-  if (course.checkpointing == ActivationCheckpointing::selective &&
+  if (training.checkpointing == ActivationCheckpointing::selective &&
       std::find(subject.needs.may_use.begin(), subject.needs.may_use.end(), kSelectiveCheckpointing) ==
           subject.needs.may_use.end())
     return "its needs.may_use lacks " + std::string(kSelectiveCheckpointing);
-  if (course.restarts && std::find(subject.needs.may_use.begin(), subject.needs.may_use.end(),
+  if (training.restarts && std::find(subject.needs.may_use.begin(), subject.needs.may_use.end(),
                                    kPostValidation) == subject.needs.may_use.end())
     return "its needs.may_use lacks " + std::string(kPostValidation);
   return subject.needs.sizes_rule ? subject.needs.sizes_rule(sizes) : "";

@@ -1,5 +1,5 @@
 // Assigns boxes to the ranks that hold them.
-#include "lib/checkpoint/sharded/deal.h"
+#include "lib/checkpoint/sharded/assign_writers.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,7 +7,7 @@
 
 namespace heddle::checkpoint {
 
-std::vector<int> deal(std::span<const Held> boxes, int ranks) {
+std::vector<int> assign_writers(std::span<const Held> boxes, int ranks) {
   std::vector<size_t> order(boxes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {

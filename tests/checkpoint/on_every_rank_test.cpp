@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
 // Rank 1 finishes its I/O only after rank 0 has waited longer than the timeout of collectives.
-TEST(Together, WaitsForADiskAsLongAsItTakesAndSaysSo) {
+TEST(OnEveryRank, WaitsForADiskAsLongAsItTakesAndSaysSo) {
   std::mutex mutex;
   std::vector<std::string> lines;
   std::atomic<bool> warned = false;
@@ -32,7 +32,7 @@ TEST(Together, WaitsForADiskAsLongAsItTakesAndSaysSo) {
   });
   ThreadWorld world(3, std::chrono::seconds(2), log);
   world.run([&](Rendezvous& rendezvous) {
-    const auto told = checkpoint::tell_first(rendezvous, "write", [&] {
+    const auto told = checkpoint::gather_on_first(rendezvous, "write", [&] {
       while (rendezvous.rank() == 1 && !warned) std::this_thread::yield();
       return std::string(1, static_cast<char>('a' + rendezvous.rank()));
     });
@@ -45,13 +45,13 @@ TEST(Together, WaitsForADiskAsLongAsItTakesAndSaysSo) {
                                        "the others wait for it")));
 }
 
-TEST(Together, EndsWhereARankIsGoneWhateverTheOthersDo) {
+TEST(OnEveryRank, EndsWhereARankIsGoneWhateverTheOthersDo) {
   std::string said;
   EXPECT_THROW(ThreadWorld::run(2,
                                 [&](Rendezvous& rendezvous) {
                                   if (rendezvous.rank() == 1) throw std::runtime_error("gone");
                                   try {
-                                    checkpoint::together(rendezvous, "write", [] {});
+                                    checkpoint::on_every_rank(rendezvous, "write", [] {});
                                   } catch (const Error& lost) {
                                     said = lost.message();
                                     throw;
@@ -61,11 +61,11 @@ TEST(Together, EndsWhereARankIsGoneWhateverTheOthersDo) {
   EXPECT_THAT(said, HasSubstr("failed: gone"));
 }
 
-TEST(Together, CarriesWhateverWasThrownToEveryRank) {
+TEST(OnEveryRank, CarriesWhateverWasThrownToEveryRank) {
   std::atomic<int> told = 0;
   ThreadWorld::run(3, [&](Rendezvous& rendezvous) {
     for (const int thrower : {0, 2}) try {
-        checkpoint::together(rendezvous, "throw", [&] {
+        checkpoint::on_every_rank(rendezvous, "throw", [&] {
           if (rendezvous.rank() == thrower) throw thrower;
         });
       } catch (const Error& error) {

@@ -93,7 +93,7 @@ std::vector<std::string> meet(Rendezvous& rendezvous, const std::string& key,
 }  // namespace
 
 // The rounds run on a thread, because the work may need this thread's state.
-std::vector<std::string> tell_first(Rendezvous& rendezvous, const std::string& key,
+std::vector<std::string> gather_on_first(Rendezvous& rendezvous, const std::string& key,
                                     const std::function<std::string()>& work) {
   if (rendezvous.world_size() == 1) {
     const std::vector<std::string> mine = {outcome_of(work)};
@@ -107,15 +107,15 @@ std::vector<std::string> tell_first(Rendezvous& rendezvous, const std::string& k
   return rounds.get();
 }
 
-void together(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work) {
-  tell_first(rendezvous, key, [&] {
+void on_every_rank(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work) {
+  gather_on_first(rendezvous, key, [&] {
     work();
     return std::string();
   });
 }
 
 void on_first(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work) {
-  together(rendezvous, key, [&] {
+  on_every_rank(rendezvous, key, [&] {
     if (rendezvous.rank() == 0) work();
   });
 }

@@ -1,6 +1,6 @@
 // The kits of data sets refuse each fault with the rule that it violates, and pass the data sets of the
 // build.
-#include "plugins/together/kit_faults.h"
+#include "plugins/integration/kit_faults.h"
 
 namespace heddle::tests {
 namespace {

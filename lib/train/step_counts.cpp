@@ -1,5 +1,5 @@
 // Label counts, and sums over ranks.
-#include "lib/train/step_parts.h"
+#include "lib/train/step_counts.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ne.h>

@@ -1,5 +1,5 @@
 // Balanced assignment of boxes to the ranks that write them.
-#include "lib/checkpoint/sharded/deal.h"
+#include "lib/checkpoint/sharded/assign_writers.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -25,15 +25,15 @@ const std::vector<int> kAll{0, 1, 2, 3, 4, 5, 6, 7}, kEven{0, 2, 4, 6}, kOdd{1, 
 
 // Golden of Megatron: sharded boxes stay on their ranks, boxes replicated over half of the ranks go to ranks
 // 0 to 3, boxes replicated over all ranks follow, largest first.
-TEST(Deal, GivesEachBoxToTheLeastLoadedOfItsHolders) {
+TEST(AssignWriters, GivesEachBoxToTheLeastLoadedOfItsHolders) {
   std::vector<Held> boxes;
   for (int rank = 0; rank < 8; ++rank) boxes.push_back({100, {rank}});
   boxes.insert(boxes.end(), {{40, kEven}, {40, kOdd}, {40, kEven}, {40, kOdd}});
   boxes.insert(boxes.end(), {{20, kAll}, {30, kAll}, {10, kAll}});
-  EXPECT_THAT(checkpoint::deal(boxes, 8), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 5, 4, 6));
+  EXPECT_THAT(checkpoint::assign_writers(boxes, 8), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 5, 4, 6));
 }
 
-TEST(Deal, CutsOnlyWhatSeveralHoldAndWhatIsLarge) {
+TEST(AssignWriters, CutsOnlyWhatSeveralHoldAndWhatIsLarge) {
   const uint64_t mib = 1 << 20;
   EXPECT_EQ(checkpoint::cuts({64 * mib, {3}}, 1000, 128 * mib, 8), 1);
   EXPECT_EQ(checkpoint::cuts({4 * mib, kAll}, 1000, 128 * mib, 8), 1);
@@ -58,7 +58,7 @@ std::vector<Part> replicated_model() {
   return parts;
 }
 
-TEST(Deal, LetsReplicasWriteAsMuchAsOneAnotherDespiteAHugeEmbedding) {
+TEST(AssignWriters, LetsReplicasWriteAsMuchAsOneAnotherDespiteAHugeEmbedding) {
   const std::string one = checkpoint::describe(replicated_model());
   for (const size_t world : {size_t{2}, size_t{3}, size_t{7}}) {
     const WritePlan plan = checkpoint::plan_writing(std::vector<std::string>(world, one));
@@ -72,7 +72,7 @@ TEST(Deal, LetsReplicasWriteAsMuchAsOneAnotherDespiteAHugeEmbedding) {
   }
 }
 
-TEST(Deal, SaysLittleOfThousandsOfTensors) {
+TEST(AssignWriters, SaysLittleOfThousandsOfTensors) {
   std::vector<Part> parts;
   for (const char* kind : {"exp_avg.", "exp_avg_sq.", "step.", "master."})
     for (int layer = 0; layer < 126; ++layer)
@@ -88,7 +88,7 @@ TEST(Deal, SaysLittleOfThousandsOfTensors) {
 }
 
 // Three ranks replicate a tensor that is large enough to be split, with a row count that 3 does not divide.
-TEST(Deal, WritesACutBoxOnceAndWhole) {
+TEST(AssignWriters, WritesACutBoxOnceAndWhole) {
   const tests::Folder folder;
   const at::Tensor whole = at::arange(int64_t{1021} * 4099, at::kFloat).view({1021, 4099});
   const auto parts = [&] { return std::vector<Part>{{"w", whole, {1021, 4099}, {0, 0}}}; };

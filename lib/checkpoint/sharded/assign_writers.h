@@ -18,7 +18,7 @@ struct Held {
 // The rank that writes each box, after Megatron's fully parallel save: boxes with the fewest holders first,
 // of those the largest, of those the first; each goes to the holder with the least to write so far, the
 // lowest rank of several. A pure function, so every rank computes the same result.
-HEDDLE_API std::vector<int> deal(std::span<const Held> boxes, int ranks);
+HEDDLE_API std::vector<int> assign_writers(std::span<const Held> boxes, int ranks);
 
 // Into how many ranges of its first dim a box of `rows` rows is cut, so that one large replicated box (an
 // embedding) does not keep one rank writing after all others: none is larger than a sixteenth of a rank's
