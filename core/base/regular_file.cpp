@@ -28,7 +28,7 @@ void refuse_irregular(const std::filesystem::path& path, ErrorCode code) {
   }
 }
 
-std::string beginning_of(const std::filesystem::path& file, size_t bytes) {
+std::string read_beginning(const std::filesystem::path& file, size_t bytes) {
   std::error_code missing;
   if (!std::filesystem::is_regular_file(file, missing)) return "";
   std::ifstream in(file, std::ios::binary);

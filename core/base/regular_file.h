@@ -15,6 +15,6 @@ namespace heddle {
 HEDDLE_API void refuse_irregular(const std::filesystem::path& path, ErrorCode code);
 
 // The first bytes of a regular file; "" for anything else, and where it cannot be read.
-HEDDLE_API std::string beginning_of(const std::filesystem::path& file, size_t bytes);
+HEDDLE_API std::string read_beginning(const std::filesystem::path& file, size_t bytes);
 
 }  // namespace heddle

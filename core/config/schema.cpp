@@ -16,7 +16,7 @@ Error unknown_key(const Node::Entry& entry, const std::vector<std::string>& know
 }
 
 // Returns the place of the first key that a complaint names and the section has, else of the section.
-std::string place_of(const std::string& complaint, const Node& section) {
+std::string complaint_place(const std::string& complaint, const Node& section) {
   static const std::string kOfKeys = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
   for (size_t begin = complaint.find_first_of(kOfKeys); begin != std::string::npos;) {
     const size_t end = std::min(complaint.find_first_not_of(kOfKeys, begin), complaint.size());
@@ -70,7 +70,7 @@ void SchemaTable::read_to(void* out, const Node& section, SectionErrors& found) 
   for (const auto& fill : fills_) fill(out);
   for (const auto& rule : rules_)
     if (const std::string complaint = rule(out); !complaint.empty())
-      found.errors.add(Error(ErrorCode::config, place_of(complaint, section), complaint));
+      found.errors.add(Error(ErrorCode::config, complaint_place(complaint, section), complaint));
 }
 
 Node SchemaTable::write_from(const void* value) const {
@@ -107,7 +107,7 @@ bool SectionErrors::has(std::string_view unread_key) const {
   return std::find(unread.begin(), unread.end(), unread_key) != unread.end();
 }
 
-std::string word_of(const Node& value, const std::vector<std::string>& words) {
+std::string read_word(const Node& value, const std::vector<std::string>& words) {
   std::string wanted = text::lower(value.as_text());
   std::replace(wanted.begin(), wanted.end(), '-', '_');
   for (const std::string& word : words) {

@@ -30,7 +30,7 @@ void check_hydra_keys(const Node& section, const std::string& chosen, PluginRegi
                       std::vector<std::string>& warnings) {
   if (const Node* node = section.find("_recursive_"); node != nullptr && !node->is_null()) node->as_boolean();
   if (const Node* node = section.find("_convert_"); node != nullptr && !node->is_null())
-    word_of(*node, {"none", "partial", "object", "all"});
+    read_word(*node, {"none", "partial", "object", "all"});
   const Node* target = section.find("_target_");
   if (target == nullptr || target->is_null()) return;
   const std::string named = strategy_of(target->as_text(), plugins);

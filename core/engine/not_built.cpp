@@ -18,7 +18,7 @@ Line parted(const std::string& text) {
 }
 
 // The place of the key, or of the deepest section above it that the file has.
-std::string place_of(const Node& configuration, const std::string& key) {
+std::string key_place(const Node& configuration, const std::string& key) {
   const Node* deepest = &configuration;
   for (size_t begin = 0; begin < key.size();) {
     const size_t end = std::min(key.find('.', begin), key.size());
@@ -36,7 +36,7 @@ void refuse_not_built(const Node& configuration, std::span<const std::string> li
   Errors errors;
   for (const std::string& line : lines) {
     const Line one = parted(line);
-    errors.add(Error(ErrorCode::not_built, place_of(configuration, one.key), one.why,
+    errors.add(Error(ErrorCode::not_built, key_place(configuration, one.key), one.why,
                      "remove the key, or set it to its default"));
   }
   errors.raise();

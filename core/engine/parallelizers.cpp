@@ -74,7 +74,7 @@ Node fields_of(const OfferedParallelizer& offered, const Node& section, const Se
 
 // The index of the directory in which a parallelizer's plugin was found, in the order of the search path. A
 // plugin loaded by its file name comes first.
-size_t place_of(const PluginRegistry& plugins, const std::string& parallelizer) {
+size_t search_path_index(const PluginRegistry& plugins, const std::string& parallelizer) {
   const std::string offer = "parallelizer " + parallelizer;
   for (const PluginInfo& info : plugins.loaded()) {
     if (std::none_of(info.offers.begin(), info.offers.end(),
@@ -103,7 +103,7 @@ std::vector<Found> all_of(PluginRegistry& plugins, std::string_view axis) {
     const auto same = [&](const Found& one) { return one.offered == offered; };  // by an alias
     if (std::find(axes.begin(), axes.end(), axis) == axes.end() || std::any_of(out.begin(), out.end(), same))
       continue;
-    out.push_back({offered, place_of(plugins, offered->name)});
+    out.push_back({offered, search_path_index(plugins, offered->name)});
   }
   return out;
 }

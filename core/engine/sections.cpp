@@ -34,7 +34,7 @@ int degree_of(const Degrees& degrees, const std::string& size_key) {
   return degree;
 }
 
-std::string where_of(const Node& section, const std::string& key) {
+std::string key_location(const Node& section, const std::string& key) {
   const Node* given = section.find(key);
   return given == nullptr ? section.where() : given->where();
 }
@@ -148,7 +148,7 @@ void resolve_block(const Block& block, const Node& section, Setup& setup) {
     return;
   }
   if (block.given == nullptr && !block.offered->absent_error.empty())
-    throw Error(ErrorCode::config, where_of(section, block.offered->size_key),
+    throw Error(ErrorCode::config, key_location(section, block.offered->size_key),
                 with_size(block.offered->absent_error, block.degree));
   const Node empty = Node::map({}, section.mark(), "distributed." + block.key);
   Resolved resolved = block.offered->resolve(block.given != nullptr ? *block.given : empty);

@@ -71,8 +71,8 @@ Communicator& DeviceMesh::group(std::string_view axis) const {
   return *communicator;
 }
 
-std::string DeviceMesh::fault_of(std::span<const std::string> axes) const {
-  return shared_->views.fault_of(axes);
+std::string DeviceMesh::axes_error(std::span<const std::string> axes) const {
+  return shared_->views.axes_error(axes);
 }
 
 std::string DeviceMesh::view_of(std::span<const std::string> axes) const {

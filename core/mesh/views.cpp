@@ -90,7 +90,7 @@ Views::Found Views::find(std::string_view name) const {
                 "unknown axis '" + piece + "'; the mesh is " + written() + " and knows " + text::join(names),
                 near.empty() ? "" : "did you mean '" + near + "'?");
   }
-  throw Error(ErrorCode::mesh, "mesh", fault_of(pieces));
+  throw Error(ErrorCode::mesh, "mesh", axes_error(pieces));
 }
 
 bool Views::has(std::string_view name) const {
@@ -128,7 +128,7 @@ std::vector<int> Views::parts(int view, std::span<const std::string> axes) const
   return out;
 }
 
-std::string Views::fault_of(std::span<const std::string> axes) const {
+std::string Views::axes_error(std::span<const std::string> axes) const {
   for (const std::string& axis : axes)
     if (!has(axis)) return "the axis '" + axis + "' is in no view of this mesh, which is " + written();
   const int view = common(axes);

@@ -34,7 +34,7 @@ class HEDDLE_API Views {
 
   // The first view that has all of the axes; -1: none.
   int common(std::span<const std::string> axes) const;
-  std::string fault_of(std::span<const std::string> axes) const;
+  std::string axes_error(std::span<const std::string> axes) const;
   std::vector<int> parts(int view, std::span<const std::string> axes) const;
   std::string written() const;  // "dense (pp=1, dp=2), expert (ep_shard=1, ep=2)"
 

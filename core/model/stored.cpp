@@ -30,7 +30,7 @@ bool overlap(const StoredPart& a, const StoredPart& b) {
 }
 
 // Returns the fault in the sizes of one part; "": none.
-std::string fault_of(const StoredPart& part, std::span<const int64_t> shape) {
+std::string stored_part_error(const StoredPart& part, std::span<const int64_t> shape) {
   const std::string name = "'" + part.tensor + "'";
   if (part.dims.size() != part.shape.size() || part.first.size() != part.shape.size() ||
       part.offset.size() != shape.size() || part.size.size() != shape.size())
@@ -120,7 +120,7 @@ StoredParts transposed(StoredParts parts) {
 std::string fault(const StoredParts& parts, std::span<const int64_t> shape) {
   int64_t held = 0;
   for (const StoredPart& part : parts) {
-    if (std::string wrong = fault_of(part, shape); !wrong.empty()) return wrong;
+    if (std::string wrong = stored_part_error(part, shape); !wrong.empty()) return wrong;
     held += volume(part.size);
   }
   const int64_t all = volume(Sizes(shape.begin(), shape.end()));

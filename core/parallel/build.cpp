@@ -99,7 +99,7 @@ Split split(Units& units, const Plan& plan, const DeviceMesh& mesh) {
     for (const Placed& one : placed) {
       std::vector<std::string>& all = axes[one.parameter];
       all.push_back(one.axis);
-      if (const std::string fault = mesh.fault_of(all); !fault.empty())
+      if (const std::string fault = mesh.axes_error(all); !fault.empty())
         throw Error(
             ErrorCode::plugin_failed, "parallel",
             "the parallelizer '" + name + "' places the parameter '" + one.parameter + "': " + fault,

@@ -49,7 +49,7 @@ Reductions::Reductions(const DeviceMesh& mesh, std::span<const Placed> placed)
       placed_.emplace(parameter, same->second);
       continue;
     }
-    if (const std::string fault = mesh.fault_of(names); !fault.empty())
+    if (const std::string fault = mesh.axes_error(names); !fault.empty())
       throw Error(ErrorCode::config, "parallel", "parameter '" + parameter + "': " + fault,
                   "let one of its parallelizers leave the parameter whole");
     const Reduction found = reduction_in(mesh, mesh.view_of(names), mesh.parts_of(names));
@@ -71,7 +71,7 @@ std::vector<Reduction> Reductions::distinct() const {
 }
 
 void check_axes(const Shard& shard, std::span<const std::string> axes, const DeviceMesh& mesh) {
-  if (const std::string fault = mesh.fault_of(axes); !fault.empty())
+  if (const std::string fault = mesh.axes_error(axes); !fault.empty())
     throw Error(ErrorCode::internal, "parallel", "shard of '" + shard.name + "': " + fault,
                 "set Shard::axes, Shard::partial and Shard::differs to axes of one view of the mesh");
 }

@@ -99,7 +99,7 @@ std::vector<Node::Entry> NamedModelFamily::automodel_keys(const std::string& mod
 namespace {
 
 // Returns the fault of a state; empty: none.
-std::string fault_of(const OptimizerState& state) {
+std::string optimizer_state_error(const OptimizerState& state) {
   if (state.shard == nullptr) return "a state has no shard";
   const std::string of = " of '" + state.shard->name + "'";
   std::set<std::string> names;
@@ -133,7 +133,7 @@ void NamedOptimizer::start(std::span<const TrainedShard> shards, const DeviceMes
 std::vector<OptimizerState> NamedOptimizer::state() {
   std::vector<OptimizerState> out = named("told its optimizer's state", [&] { return inner_->state(); });
   for (const OptimizerState& state : out)
-    if (const std::string fault = fault_of(state); !fault.empty())
+    if (const std::string fault = optimizer_state_error(state); !fault.empty())
       throw_named(author_, "told its optimizer's state", fault);
   return out;
 }
@@ -170,8 +170,8 @@ bool is_packed(const std::string& name, const Parameter& is, const Transformed& 
 }
 
 // Why the units are not as the transform says, and what to do; empty: they are.
-std::pair<std::string, std::string> fault_of(const Parameters& before, const Parameters& after,
-                                             const Transformed& said) {
+std::pair<std::string, std::string> parameters_error(const Parameters& before, const Parameters& after,
+                                                     const Transformed& said) {
   for (const auto& [name, was] : before) {
     const auto found = after.find(name);
     if (found == after.end()) return {"it removed the parameter '" + name + "'", "keep it, and freeze it"};
@@ -213,7 +213,7 @@ Transformed NamedTransform::apply(Units& units, const TransformRun& run) const {
   const NamedSeams seams(units);
   Transformed said = named("changed the model", [&] { return inner_->apply(units, run); });
   seams.name(units, author_);
-  const auto [fault, hint] = fault_of(before, parameters_of(units), said);
+  const auto [fault, hint] = parameters_error(before, parameters_of(units), said);
   if (!fault.empty())
     throw Error(ErrorCode::plugin_failed, author_.file.string(),
                 "the plugin '" + author_.name + "' " + author_.version +

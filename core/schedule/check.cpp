@@ -59,15 +59,15 @@ std::string standing(int rank, int step, const Action& action) {
 }
 
 // The steps of one rank's transfers with one other rank, in order: [rank, other] -> steps.
-using Talks = std::map<std::pair<int, int>, std::vector<int>>;
+using TransferSteps = std::map<std::pair<int, int>, std::vector<int>>;
 
-Talks talks_of(const ScheduleTable& table, std::span<const int> rank_of_stage) {
-  Talks talks;
+TransferSteps transfer_steps(const ScheduleTable& table, std::span<const int> rank_of_stage) {
+  TransferSteps transfers;
   for (int rank = 0; rank < static_cast<int>(table.size()); ++rank)
     for (int step = 0; step < static_cast<int>(table[rank].size()); ++step)
       if (const Action& action = table[rank][step]; moves(action))
-        talks[{rank, rank_of_stage[peer_stage(action)]}].push_back(step);
-  return talks;
+        transfers[{rank, rank_of_stage[peer_stage(action)]}].push_back(step);
+  return transfers;
 }
 
 std::optional<Fault> unpaired(const ScheduleTable& table, std::span<const int> rank_of_stage,
@@ -174,11 +174,11 @@ class Walk {
 std::optional<Fault> find_transfer_fault(const ScheduleTable& table, std::span<const int> rank_of_stage,
                                          const ActionSteps& steps_of) {
   if (auto fault = unpaired(table, rank_of_stage, steps_of)) return fault;
-  const Talks talks = talks_of(table, rank_of_stage);
-  for (const auto& [pair, steps] : talks) {
+  const TransferSteps transfers = transfer_steps(table, rank_of_stage);
+  for (const auto& [pair, steps] : transfers) {
     const auto [rank, other] = pair;
     if (rank > other) continue;
-    const std::vector<int>& theirs = talks.at({other, rank});
+    const std::vector<int>& theirs = transfers.at({other, rank});
     for (size_t i = 0; i < steps.size(); ++i) {
       const Action& ours = table[rank][steps[i]];
       const Action& their = table[other][theirs[i]];

@@ -39,14 +39,14 @@ class Simulator {
 
  private:
   // Ends of computations by their results: activations down, gradients up.
-  double& end_of(bool forward, int stage, int microbatch) {
+  double& end_time(bool forward, int stage, int microbatch) {
     return ends_[forward ? 0 : 1][static_cast<size_t>(stage) * microbatches_ + microbatch];
   }
 
   // When the result of a neighbouring stage is at this rank; kNotYet: it is not made.
   double arrival(bool forward, int stage, int microbatch, size_t rank) {
     if (stage < 0 || stage >= static_cast<int>(rank_of_.size())) return 0;
-    const double made = end_of(forward, stage, microbatch);
+    const double made = end_time(forward, stage, microbatch);
     if (made == kNotYet) return kNotYet;
     return rank_of_[stage] == static_cast<int>(rank) ? made
                                                      : made + costs_[forward ? stage : stage - 1].transfer;
@@ -87,7 +87,7 @@ class Simulator {
     for (; at_[rank] < end; ++at_[rank]) {
       const Action& action = row[at_[rank]];
       if (action.kind != Action::backward_weight)
-        end_of(action.kind == Action::forward, action.stage, action.microbatch) = free_[rank];
+        end_time(action.kind == Action::forward, action.stage, action.microbatch) = free_[rank];
     }
     return true;
   }
@@ -100,7 +100,7 @@ class Simulator {
     const Action& action = table_[rank][at_[rank]];
     const bool forward = action.kind == Action::send_forward || action.kind == Action::receive_forward;
     const int from = sends(action.kind) ? action.stage : peer_stage(action);
-    const double start = end_of(forward, from, action.microbatch);
+    const double start = end_time(forward, from, action.microbatch);
     // Data may come later: the row goes on, and the computation that needs it waits.
     if (start == kNotYet) late_.push_back({rank, at_[rank]});
     out_.times[rank][at_[rank]] = {start, start + transfer_cost(action)};
@@ -110,7 +110,7 @@ class Simulator {
     for (const auto& [rank, step] : late_) {
       const Action& action = table_[rank][step];
       const double start =
-          end_of(action.kind == Action::receive_forward, peer_stage(action), action.microbatch);
+          end_time(action.kind == Action::receive_forward, peer_stage(action), action.microbatch);
       out_.times[rank][step] = {start, start + transfer_cost(action)};
     }
     for (const double end : free_) out_.length = std::max(out_.length, end);
@@ -150,7 +150,7 @@ double cost_of(const Action& action, const Costs& costs) {
   }
 }
 
-Costs share_of(const Costs& rank, int each) {
+Costs stage_share(const Costs& rank, int each) {
   return {rank.forward / each, rank.backward / each, rank.backward_input / each, rank.backward_weight / each,
           rank.transfer};
 }

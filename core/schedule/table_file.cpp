@@ -210,8 +210,8 @@ std::unique_ptr<IPipelineSchedule> make_from_table(TableFile file) {
   return std::make_unique<FromTable>(std::move(file));
 }
 
-std::vector<std::vector<std::string>> cells_of(const ScheduleTable& table,
-                                               std::span<const int> rank_of_stage) {
+std::vector<std::vector<std::string>> table_cells(const ScheduleTable& table,
+                                                  std::span<const int> rank_of_stage) {
   const bool in_time = !is_lowered(table);
   const Simulation unit = in_time ? simulate(table, rank_of_stage, {1, 1, 1, 1, 0}) : Simulation();
   std::vector<std::vector<std::string>> cells;
@@ -227,7 +227,7 @@ std::vector<std::vector<std::string>> cells_of(const ScheduleTable& table,
 
 std::string to_csv(const ScheduleTable& table, std::span<const int> rank_of_stage) {
   std::string text;
-  for (const auto& row : cells_of(table, rank_of_stage)) {
+  for (const auto& row : table_cells(table, rank_of_stage)) {
     for (size_t i = 0; i < row.size(); ++i) text += (i == 0 ? "" : ",") + row[i];
     text += "\n";
   }

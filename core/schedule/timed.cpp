@@ -45,7 +45,7 @@ class TimesGiven : public ITimedSchedule {
       }
       const auto& row = config_.times[rows == 1 ? 0 : stage];
       const Costs costs{row[0], row[1] + row[2], row[1], row[2], row[3]};
-      out.stages.push_back(rows == 1 ? share_of(costs, stages / ranks) : costs);
+      out.stages.push_back(rows == 1 ? stage_share(costs, stages / ranks) : costs);
     }
     if (config_.limit) out.limit = *config_.limit;
     return out;

@@ -1,4 +1,4 @@
-// A piece of work on disk that every rank does its part of.
+// File operations of all ranks that succeed on all ranks or fail on all ranks.
 #include "heddle/checkpoint/sharded.h"
 
 #include <algorithm>
@@ -94,7 +94,7 @@ std::vector<std::string> meet(Rendezvous& rendezvous, const std::string& key,
 
 // The rounds run on a thread, because the work may need this thread's state.
 std::vector<std::string> gather_on_first(Rendezvous& rendezvous, const std::string& key,
-                                    const std::function<std::string()>& work) {
+                                         const std::function<std::string()>& work) {
   if (rendezvous.world_size() == 1) {
     const std::vector<std::string> mine = {outcome_of(work)};
     Round alone;

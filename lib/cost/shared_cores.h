@@ -20,7 +20,7 @@ struct Waiting {
 // Threads that share cores do not spin. Other threads spin for a short time (figures in
 // lib/cost/DECISIONS.md): they wait longer only if other processes use their cores, and spinning would take
 // cores from the threads they wait for. threads: empty if the ranks share the cores.
-inline Waiting waiting_of(std::optional<int> threads, int local_ranks, int cores) {
+inline Waiting wait_setting(std::optional<int> threads, int local_ranks, int cores) {
   if (threads && share_cores(*threads, local_ranks, cores)) return {"OMP_WAIT_POLICY", "passive"};
   return {"GOMP_SPINCOUNT", "5000"};
 }

@@ -31,7 +31,7 @@ int64_t length_of(const Rows& rows, int64_t local_batch, const SampleOrder& orde
                   int64_t end) {
   int64_t longest = 0;
   for (int64_t at = place; at < std::min(place + local_batch, end); ++at)
-    longest = std::max(longest, rows.text_of(order[at]));
+    longest = std::max(longest, rows.text_tokens(order[at]));
   return rows.length_for(longest);
 }
 

@@ -85,7 +85,7 @@ int64_t Rows::length_for(int64_t text) const {
   return is_ragged_ ? (std::max<int64_t>(text, 1) + multiple_ - 1) / multiple_ * multiple_ : length_;
 }
 
-int64_t Rows::text_of(int64_t row) const {
+int64_t Rows::text_tokens(int64_t row) const {
   if (packing_ == nullptr) return samples_->length(row);
   int64_t tokens = 0;
   for (const int64_t sample : packing_->packs[row]) tokens += samples_->length(sample);
@@ -95,7 +95,7 @@ int64_t Rows::text_of(int64_t row) const {
 double Rows::mean_text() const {
   if (packing_ == nullptr && !is_uneven()) return static_cast<double>(length_);
   double sum = 0;
-  for (int64_t row = 0; row < size_; ++row) sum += static_cast<double>(text_of(row));
+  for (int64_t row = 0; row < size_; ++row) sum += static_cast<double>(text_tokens(row));
   return sum / static_cast<double>(size_);
 }
 

@@ -48,7 +48,7 @@ class Rows {
   bool is_ragged() const { return is_ragged_; }
   // Returns the row length in a microbatch whose longest row has this many tokens without padding.
   int64_t length_for(int64_t text) const;
-  int64_t text_of(int64_t row) const;                       // tokens of a row without padding
+  int64_t text_tokens(int64_t row) const;                   // tokens of a row without padding
   double mean_text() const;                                 // mean over all rows
   int64_t longest() const { return longest_; }              // tokens of the longest sample in a row
   bool is_uneven() const { return samples_->is_uneven(); }  // samples may differ in length

@@ -17,7 +17,7 @@ Check ends_in(std::vector<std::string> known) {
           }};
 }
 
-std::string where_of(const Node& section, const std::string& key) {
+std::string key_location(const Node& section, const std::string& key) {
   const Node* value = section.find(key);
   return value != nullptr ? value->where() : section.where();
 }
@@ -38,13 +38,13 @@ Node right_keys(const Node& section, const SectionErrors& found) {
   return without_keys(without_keys(section, found.unread), found.unknown);
 }
 
-std::string path_of(const std::string& word) {
+std::string expand_home(const std::string& word) {
   const char* home = std::getenv("HOME");
   const bool at_home = word == "~" || word.starts_with("~/");
   return at_home && home != nullptr ? home + word.substr(1) : word;
 }
 
-Node section_of(const Node& root, const std::string& key) {
+Node find_section(const Node& root, const std::string& key) {
   const Node* section = root.find(key);
   if (section != nullptr && !section->is_null()) return *section;
   Mark mark = root.mark();

@@ -17,7 +17,7 @@ namespace heddle::recipe {
 Check ends_in(std::vector<std::string> known);
 
 // Returns the place of a key, or of the section if the key is not given.
-std::string where_of(const Node& section, const std::string& key);
+std::string key_location(const Node& section, const std::string& key);
 
 // Maximum number of samples or tokens: the product of two such numbers in bytes fits into 64 bits.
 inline constexpr int64_t kLargestSize = (int64_t{1} << 31) - 1;
@@ -32,9 +32,9 @@ Node without_keys(const Node& map, std::span<const std::string> keys);
 Node right_keys(const Node& section, const SectionErrors& found);
 
 // Expands "~" and "~/x" in a path of a configuration.
-std::string path_of(const std::string& word);
+std::string expand_home(const std::string& word);
 
 // Returns a section of the root; an absent or null section gives an empty map with the place of the root.
-Node section_of(const Node& root, const std::string& key);
+Node find_section(const Node& root, const std::string& key);
 
 }  // namespace heddle::recipe

@@ -10,7 +10,7 @@ namespace heddle::decoder {
 namespace {
 
 // Returns the position at which whole path segments equal `name`; npos: none.
-size_t place_of(const std::string& path, const std::string& name) {
+size_t find_segments(const std::string& path, const std::string& name) {
   for (size_t at = path.find(name); at != std::string::npos; at = path.find(name, at + 1)) {
     const size_t end = at + name.size();
     if ((at == 0 || path[at - 1] == '.') && (end == path.size() || path[end] == '.')) return at;
@@ -179,7 +179,7 @@ StoredParts Files::structure(const std::string& parameter, std::span<const int64
   if (StoredParts parts = of_experts(experts_, parameter, shape); !parts.empty()) return parts;
   for (const Joined& joined : joined_)
     for (const std::string& part : joined.parts) {
-      const size_t at = place_of(parameter, part);
+      const size_t at = find_segments(parameter, part);
       if (at == std::string::npos) continue;
       if (!rows(parameter)) return stored::whole(parameter, shape);
       int64_t first = 0, whole = 0;
@@ -191,7 +191,7 @@ StoredParts Files::structure(const std::string& parameter, std::span<const int64
                   joined.groups);
     }
   for (const Widened& one : widened_) {
-    if (place_of(parameter, one.parameter) == std::string::npos) continue;
+    if (find_segments(parameter, one.parameter) == std::string::npos) continue;
     StoredPart part = stored::whole(parameter, shape).front();
     const size_t dims = one.before + 1 + one.behind;
     part.first.assign(dims, 0);
@@ -206,7 +206,7 @@ StoredParts Files::parts(const std::string& parameter, std::span<const int64_t> 
                          const Rows& rows) const {
   StoredParts parts = structure(parameter, shape, rows);
   const auto lies_transposed = [&](const std::string& module) {
-    return place_of(parts.front().tensor, module) != std::string::npos;
+    return find_segments(parts.front().tensor, module) != std::string::npos;
   };
   if (parts.size() == 1 && shape.size() == 2 &&
       std::any_of(transposed_.begin(), transposed_.end(), lies_transposed))
@@ -218,7 +218,7 @@ StoredParts Files::parts(const std::string& parameter, std::span<const int64_t> 
 
 std::string Files::in_files(std::string name) const {
   for (const auto& [in_memory, written] : renamed_)
-    if (const size_t at = place_of(name, in_memory); at != std::string::npos)
+    if (const size_t at = find_segments(name, in_memory); at != std::string::npos)
       name = replaced(name, at, in_memory, written);
   return name;
 }
@@ -232,7 +232,9 @@ std::vector<std::string> Files::other_names(const std::string& tensor) const {
 
 bool Files::ignores(const std::string& tensor) const {
   const auto ends = [&](const std::string& ending) { return tensor.ends_with(ending); };
-  const auto holds = [&](const std::string& module) { return place_of(tensor, module) != std::string::npos; };
+  const auto holds = [&](const std::string& module) {
+    return find_segments(tensor, module) != std::string::npos;
+  };
   return std::any_of(ignored_.begin(), ignored_.end(), ends) ||
          std::any_of(ignored_modules_.begin(), ignored_modules_.end(), holds);
 }

@@ -91,7 +91,7 @@ constexpr std::string_view kFirst = "{\"displayTimeUnit\":\"ms\",", kAbout = "\"
 
 bool is_chrome_file(const std::filesystem::path& file) {
   const std::string own = std::string(kFirst) + std::string(kAbout) + std::string(kOwn);
-  return beginning_of(file, own.size()) == own;
+  return read_beginning(file, own.size()) == own;
 }
 
 std::string chrome_file(std::string_view events, std::string_view about) {

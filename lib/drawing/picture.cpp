@@ -229,7 +229,7 @@ std::string to_sheet(std::span<const Drawing> drawings, const Costs& costs) {
   double longest = 1e-9, width = 0, height = 0;
   for (const Drawing& drawing : drawings) {
     const int each = static_cast<int>(drawing.rank_of_stage.size() / drawing.table.size());
-    pictures.emplace_back(drawing, share_of(costs, each));
+    pictures.emplace_back(drawing, stage_share(costs, each));
     longest = std::max(longest, pictures.back().length());
   }
   std::string out;

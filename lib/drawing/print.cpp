@@ -39,7 +39,7 @@ std::string peak_text(int peak, size_t stages, size_t ranks) {
 
 std::string to_table(const Drawing& drawing) {
   const Simulation run = simulate(drawing.table, drawing.rank_of_stage);
-  const auto cells = cells_of(drawing.table, drawing.rank_of_stage);
+  const auto cells = table_cells(drawing.table, drawing.rank_of_stage);
   size_t columns = 0, width = 0;
   for (const auto& row : cells) {
     columns = std::max(columns, row.size());

@@ -34,7 +34,7 @@ WeightDropout dropout_of(const Heads& heads) {
   return {heads.options.dropout, heads.draws.reshape(-1), heads.sequence, heads.salt};
 }
 
-Way way_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents) {
+Way choose_way(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents) {
   if (in.q.is_meta()) return {};
   const BelowAutograd below;
   const WeightDropout dropout = dropout_of(heads);
@@ -110,7 +110,7 @@ at::Tensor compute(const BlockedInputs& in, const Heads& heads, const at::Tensor
     return std::move(result.out);
   }
   const int64_t tokens = in.q.size(0), count = in.q.size(1) / heads.head_dim;
-  log_sums = at::empty({count, tokens}, in.q.options().dtype(wide_of(in.q.scalar_type())));
+  log_sums = at::empty({count, tokens}, in.q.options().dtype(accumulation_dtype(in.q.scalar_type())));
   at::Tensor out = at::empty({tokens, count * heads.value_dim()}, in.q.options());
   if (way.by_products)
     attend_composite(in, *way.ranges, blocked_shape(heads), out, log_sums, false, heads.chosen, way.dropout);
@@ -129,7 +129,7 @@ Attended forward_of(const BlockedInputs& in, const Heads& heads, const at::Tenso
   if (in.q.is_meta()) {
     record_attention(in, heads, Pass::forward);
     return {at::empty({tokens, count * heads.value_dim()}, in.q.options()),
-            at::empty({count, tokens}, in.q.options().dtype(wide_of(in.q.scalar_type())))};
+            at::empty({count, tokens}, in.q.options().dtype(accumulation_dtype(in.q.scalar_type())))};
   }
   Attended all;
   all.y = once(Operator::attention, [&] { return compute(in, heads, documents, way, all.log_sums); });
@@ -151,7 +151,7 @@ at::Tensor readable(const at::Tensor& x) {
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads,
                   const at::Tensor& documents) {
   const BlockedInputs in{readable(q), readable(k), readable(v), {}};
-  const Way way = way_of(in, heads, documents);
+  const Way way = choose_way(in, heads, documents);
   std::shared_ptr<AttentionNode> node;
   if (torch::autograd::compute_requires_grad(q, k, v, heads.sinks)) {
     node = heads.sinks.defined() ? make_node<AttentionNode>(q, k, v, heads.sinks)

@@ -34,7 +34,7 @@ at::Tensor in_dtype(const at::Tensor& one, at::ScalarType dtype) {
 
 // LibTorch's takes no meta tensors.
 Normed norm_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
-  const at::ScalarType dtype = wide_of(x.scalar_type());
+  const at::ScalarType dtype = accumulation_dtype(x.scalar_type());
   if (x.is_meta()) {
     record("heddle::layer_norm", x, 6, 1);
     const at::TensorOptions wide = x.options().dtype(dtype);
@@ -58,7 +58,7 @@ struct LayerNormNode final : LayerNode {
       const auto like = [](const at::Tensor& one) { return one.defined() ? at::empty_like(one) : one; };
       return {at::empty_like(in), like(w), like(b)};
     }
-    const at::ScalarType dtype = wide_of(in.scalar_type());
+    const at::ScalarType dtype = accumulation_dtype(in.scalar_type());
     const auto wide = [&](const at::Tensor& one) { return in_dtype(one, dtype); };
     const std::array<bool, 3> wanted = {task_should_compute_output(0),
                                         w.defined() && task_should_compute_output(1),

@@ -31,11 +31,11 @@ bool has_kernels(const at::Tensor& x, const at::Tensor& weight) {
 enum class Scale { weight, one_plus_weight };
 
 at::Tensor factor_of(const at::Tensor& weight, const at::Tensor& x, Scale scale) {
-  return scale == Scale::weight ? weight : weight.to(wide_of(x.scalar_type())) + 1;
+  return scale == Scale::weight ? weight : weight.to(accumulation_dtype(x.scalar_type())) + 1;
 }
 
 Normalised room_for(const at::Tensor& x, const at::Tensor& weight) {
-  const at::TensorOptions wide = x.options().dtype(wide_of(x.scalar_type()));
+  const at::TensorOptions wide = x.options().dtype(accumulation_dtype(x.scalar_type()));
   return {at::empty_like(x, at::MemoryFormat::Contiguous), at::empty({x.numel() / weight.numel(), 1}, wide)};
 }
 
@@ -52,7 +52,7 @@ Normalised normalise(const at::Tensor& x, const at::Tensor& given, double eps, S
   Normalised out;
   if (normalise_on_device(x, given, eps, scale, out)) return out;
   const at::Tensor weight = factor_of(given, x, scale);
-  const at::ScalarType dtype = wide_of(x.scalar_type());
+  const at::ScalarType dtype = accumulation_dtype(x.scalar_type());
   if (has_kernels(x, weight)) {
     out = room_for(x, weight);
     rms_norm_cpu(x, weight, eps, out.y, out.root);
@@ -93,7 +93,7 @@ struct RmsNormNode final : LayerNode {
   }
   Gradients by_rows(Gradients&& gradients, const at::Tensor& saved_x, const at::Tensor& w) {
     if (has_kernels(saved_x, w)) return on_cpu(gradients[0].contiguous(), saved_x, w);
-    const at::ScalarType dtype = wide_of(saved_x.scalar_type());
+    const at::ScalarType dtype = accumulation_dtype(saved_x.scalar_type());
     const at::Tensor& roots = root.unpack();
     const at::Tensor normal = saved_x.reshape({-1, w.numel()}).to(dtype) * roots;
     const at::Tensor dy = gradients[0].reshape({-1, w.numel()}).to(dtype);

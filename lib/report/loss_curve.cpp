@@ -219,7 +219,7 @@ std::string validation_line(const Frame& frame, const std::vector<CurvePoint>& p
 
 bool is_loss_curve(const std::filesystem::path& file) {
   const std::string_view head = kLossCurveHead;
-  return beginning_of(file, head.size()) == head;
+  return read_beginning(file, head.size()) == head;
 }
 
 std::string loss_curve_svg(const std::vector<CurvePoint>& training, const ValidationCurves& validation) {

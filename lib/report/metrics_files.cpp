@@ -232,7 +232,7 @@ std::optional<double> loss_at(const fs::path& file, int64_t step) {
 
 bool begins_with_metrics(const fs::path& file) {
   constexpr size_t kLongestLine = 1 << 20;
-  const std::string begin = beginning_of(file, kLongestLine);
+  const std::string begin = read_beginning(file, kLongestLine);
   return read_metrics_line(begin.substr(0, begin.find('\n'))).has_value();
 }
 

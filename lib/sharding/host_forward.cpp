@@ -78,7 +78,7 @@ void ShardedStage::begin_forward(const Batch& batch) {
   walk_.new_forward();
 }
 
-ShardedStage::HostForward& ShardedStage::host_of(size_t unit) const {
+ShardedStage::HostForward& ShardedStage::host_forward(size_t unit) const {
   if (!host_ || unit >= host_->units)
     throw Error(
         ErrorCode::input, model_.strategy,
@@ -98,7 +98,7 @@ bool ShardedStage::recomputes() const {
 }
 
 void ShardedStage::before(size_t unit) {
-  HostForward& host = host_of(unit);
+  HostForward& host = host_forward(unit);
   host.began[unit] = at::sequence_number::peek();
   if (recomputes()) return recompute(unit);
   if (held_) return;  // ranks may run any number of forwards
@@ -146,7 +146,7 @@ void ShardedStage::free_unshared(const Turn& turn) {
     if (use.bucket->users_ == 1) free(*use.bucket);
 }
 
-const Model::Turn& ShardedStage::turn_of(const size_t unit, const size_t turn) const {
+const Model::Turn& ShardedStage::find_turn(const size_t unit, const size_t turn) const {
   return model_.turns[host_->known ? turn : unit];
 }
 
@@ -154,7 +154,7 @@ void ShardedStage::open_turn(size_t unit, size_t turn) {
   HostForward& host = *host_;
   if (!host.open.empty() && !host.around[host.open.back().unit]) surround(host.open.back().unit);
   host.open.push_back({unit, turn});
-  for (const Model::Use& use : turn_of(unit, turn).uses) ++use.bucket->open_;
+  for (const Model::Use& use : find_turn(unit, turn).uses) ++use.bucket->open_;
 }
 
 void ShardedStage::surround(size_t unit) {
@@ -172,7 +172,7 @@ void ShardedStage::surround(size_t unit) {
 void ShardedStage::close_turn() {
   const HostForward::Open one = host_->open.back();
   host_->open.pop_back();
-  const Turn& turn = turn_of(one.unit, one.turn);
+  const Turn& turn = find_turn(one.unit, one.turn);
   for (const Model::Use& use : turn.uses) --use.bucket->open_;
   if (host_->known)
     leave_turn(one.turn);
@@ -196,7 +196,7 @@ void ShardedStage::make_up(size_t turn) {
 }
 
 void ShardedStage::after(size_t unit, const Tensors& outputs) {
-  HostForward& host = host_of(unit);
+  HostForward& host = host_forward(unit);
   if (recomputes()) return watch_recomputed(unit, outputs);
   if (held_) return;
   if (std::none_of(host.open.begin(), host.open.end(), [&](const auto& one) { return one.unit == unit; }))
@@ -216,7 +216,7 @@ void ShardedStage::after(size_t unit, const Tensors& outputs) {
 }
 
 void ShardedStage::end_forward() {
-  HostForward& host = host_of(0);
+  HostForward& host = host_forward(0);
   if (!host.running) return;
   if (!held_) {
     while (!host.open.empty()) close_turn();
@@ -288,7 +288,7 @@ void ShardedStage::recompute(size_t unit) {
                 "call begin_forward() first");
   walk_.begin();
   if (host_->deferring && last_turn(unit) > walk_.unreached()) walk_.begin_next_forward();
-  const Turn& turn = turn_of(unit, last_turn(unit));
+  const Turn& turn = find_turn(unit, last_turn(unit));
   start(turn);
   finish(turn);
 }

@@ -133,7 +133,7 @@ void set_mistake(const Seeded& now) {
   seen = 0;
 }
 
-Mistake mistake_of(int rank, const std::string& operation) {
+Mistake next_mistake(int rank, const std::string& operation) {
   const std::lock_guard lock(seeding);
   if (rank != 0 || seeded.mistake == Mistake::none || operation != seeded.operation) return Mistake::none;
   return seen++ == seeded.nth ? seeded.mistake : Mistake::none;
@@ -195,7 +195,7 @@ std::unique_ptr<Work> Group::post_on_device(const mesh::Call& call) {
   const size_t place = direct ? (sends ? 0 : 1) : static_cast<size_t>(rank());
   const std::shared_ptr<SharedCall> shared = share(call, channel, place);
   const std::string operation = mesh::name_of(call.operation);
-  const Mistake mistake = mistake_of(world_rank_, operation);
+  const Mistake mistake = next_mistake(world_rank_, operation);
   Machine& machine = Machine::get();
   const int proper = index_of(own);
   const int stream = mistake == Mistake::wrong_stream ? index_of(stream_of_pool(device_)) : proper;

@@ -32,7 +32,7 @@ struct Seeded {
 
 void set_mistake(const Seeded& seeded);
 // Counts a call of rank 0; the mistake that it makes.
-Mistake mistake_of(int rank, const std::string& operation);
+Mistake next_mistake(int rank, const std::string& operation);
 
 struct SharedGroup;  // of the ranks' communicators
 struct SharedCall;

@@ -33,7 +33,7 @@ std::string Machine::describe(const void* address) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   const Block* block = memory_.block_at(address);
   if (block == nullptr) return "no block";
-  const std::string last = races_.last_of(block->address);
+  const std::string last = races_.last_access(block->address);
   return "a block of " + std::to_string(block->bytes) + " bytes" + (last.empty() ? "" : ", which " + last);
 }
 

@@ -30,7 +30,7 @@ void Clock::join(const Clock& other) {
   for (size_t i = 0; i < other.times_.size(); ++i) times_[i] = std::max(times_[i], other.times_[i]);
 }
 
-std::string Races::last_of(const std::byte* block) const {
+std::string Races::last_access(const std::byte* block) const {
   const auto found = blocks_.find(block);
   if (found == blocks_.end() || found->second.empty()) return "";
   const Access& last = found->second.back();

@@ -43,7 +43,7 @@ class Races {
   // first access that nothing orders before it, or "".
   std::string add(const std::byte* block, const Range& range, const Place& place, const Clock& now);
   // The newest access of a block: "aten::mm on stream 0 of cuda:1 writes"; "" for none.
-  std::string last_of(const std::byte* block) const;
+  std::string last_access(const std::byte* block) const;
   void forget() { blocks_.clear(); }
 
  private:

@@ -30,7 +30,7 @@ int replica_of(const DeviceMesh& mesh, const Shard& shard) {
 }
 
 // "[2, 3]" of the first element that is not 1 in `counts`.
-std::string place_of(const at::Tensor& counts) {
+std::string first_wrong_index(const at::Tensor& counts) {
   const at::Tensor where = at::nonzero(at::ne(counts, 1))[0];
   std::string out;
   for (int64_t dim = 0; dim < where.numel(); ++dim)
@@ -89,9 +89,9 @@ Named WholeTensors::take(const std::string& what) const {
     const std::string name = what + " '" + key.first + "'";
     const auto least = pieces.counts.numel() == 0 ? 1 : pieces.counts.min().item<int64_t>();
     const auto most = pieces.counts.numel() == 0 ? 1 : pieces.counts.max().item<int64_t>();
-    if (least < 1) found(name + ": the element " + place_of(pieces.counts) + " is on no rank");
+    if (least < 1) found(name + ": the element " + first_wrong_index(pieces.counts) + " is on no rank");
     if (most > 1)
-      found(name + ": the element " + place_of(pieces.counts) + " is there " + std::to_string(most) +
+      found(name + ": the element " + first_wrong_index(pieces.counts) + " is there " + std::to_string(most) +
             " times");
     const auto first = out.emplace(key.first, pieces.values).first;
     // Not to the bit: rounding in kernels may depend on the alignment of a buffer.

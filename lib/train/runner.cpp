@@ -27,7 +27,7 @@
 namespace heddle::train {
 namespace {
 
-int place_of(const std::vector<int>& indices, int stage) {
+int find_stage(const std::vector<int>& indices, int stage) {
   const auto found = std::find(indices.begin(), indices.end(), stage);
   return found == indices.end() ? -1 : static_cast<int>(found - indices.begin());
 }
@@ -74,8 +74,8 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
     one.index = indices[local];
     one.first = one.index == 0;
     one.last = one.index + 1 == pipeline.stages();
-    one.before = place_of(indices, one.index - 1);
-    one.after = place_of(indices, one.index + 1);
+    one.before = find_stage(indices, one.index - 1);
+    one.after = find_stage(indices, one.index + 1);
   }
   if (ranks_ == 1) return;
   connect_neighbours(mesh_.group(kPipelineAxis), pipeline.rank_of_stage);

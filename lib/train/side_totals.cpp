@@ -87,11 +87,11 @@ SideTotals::SideTotals(std::shared_ptr<const SideLayout> layout, const DeviceMes
       counted.axes += (counted.axes.empty() ? "" : ", ") + axis.name;
     }
     counted.checked = numbers_;
-    if (counted.copies > 1) numbers_ += 2 * numbers_of(entry.spec);
+    if (counted.copies > 1) numbers_ += 2 * number_count(entry.spec);
   }
 }
 
-int64_t SideTotals::numbers_of(const SideSpec& spec) {
+int64_t SideTotals::number_count(const SideSpec& spec) {
   return spec.size + (spec.combine == Combine::mean ? 1 : 0);
 }
 
@@ -101,7 +101,7 @@ void SideTotals::add_checks(const at::Tensor& sums) const {
   for (size_t i = 0; i < counts_.size(); ++i) {
     if (counts_[i].copies == 1) continue;
     const SideLayout::Entry& entry = layout_->entries()[i];
-    const int64_t numbers = numbers_of(entry.spec);
+    const int64_t numbers = number_count(entry.spec);
     const at::Tensor mine = sums.narrow(0, 1 + entry.begin, numbers) / counts_[i].copies;
     sums.narrow(0, at, numbers).copy_(mine);
     sums.narrow(0, at + numbers, numbers).copy_(at::maximum(mine, mine.neg()));  // abs() has no meta
@@ -113,7 +113,7 @@ void SideTotals::check(const at::Tensor& sums) const {
   for (size_t i = 0; i < counts_.size(); ++i) {
     if (counts_[i].copies == 1) continue;
     const SideLayout::Entry& entry = layout_->entries()[i];
-    const int64_t numbers = numbers_of(entry.spec), at = 1 + layout_->sums() + counts_[i].checked;
+    const int64_t numbers = number_count(entry.spec), at = 1 + layout_->sums() + counts_[i].checked;
     const at::Tensor first = sums.narrow(0, 1 + entry.begin, numbers), all = sums.narrow(0, at, numbers);
     const at::Tensor differ = (first - all).abs().gt(sums.narrow(0, at + numbers, numbers) * kSameValue);
     if (!differ.any().item<bool>()) continue;
@@ -133,7 +133,7 @@ void SideTotals::start(const at::Tensor& loss, const SideOutputs& mine) {
   for (size_t i = 0; i < counts_.size(); ++i) {
     const SideLayout::Entry& entry = layout_->entries()[i];
     if (counts_[i].mine || entry.spec.combine == Combine::max) continue;
-    sums_.narrow(0, 1 + entry.begin, numbers_of(entry.spec)).zero_();
+    sums_.narrow(0, 1 + entry.begin, number_count(entry.spec)).zero_();
   }
   summing_ = ranks_->all_reduce(sums_);
   if (layout_->maxima() > 0) finding_ = ranks_->all_reduce(maxima_, Reduce::max);

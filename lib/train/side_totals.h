@@ -39,7 +39,7 @@ class SideTotals {
     std::string axes;     // along which they are
     int64_t checked = 0;  // where its two numbers for the check begin, if there are copies
   };
-  static int64_t numbers_of(const SideSpec& spec);
+  static int64_t number_count(const SideSpec& spec);
   void add_checks(const at::Tensor& sums) const;
   void check(const at::Tensor& sums) const;
   int64_t numbers_ = 0;          // of the check, all entries together

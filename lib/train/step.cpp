@@ -118,7 +118,7 @@ struct Step::Impl : train::UpdateInDoubt {
   // Measures over all ranks: a NaN or Inf loss goes with the norm, also to ranks that compute the same loss.
   void measure(StepReport& report) {
     if (config.benchmark) return;
-    at::Tensor doubts = train::doubts_of(report.loss);
+    at::Tensor doubts = train::nonfinite_flag(report.loss);
     report.grad_norm = norm.measure(&doubts);
     report.skip = train::skip_above(report.grad_norm, train::largest_norm(config.max_norm), doubts);
   }

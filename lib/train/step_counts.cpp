@@ -1,4 +1,4 @@
-// Label counts, and sums over ranks.
+// Counts label tokens, and sums counts over ranks.
 #include "lib/train/step_counts.h"
 
 #include <ATen/TensorOperators.h>

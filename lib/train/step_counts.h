@@ -1,4 +1,4 @@
-// Parts of a step that are not its order: sums in flight, and the record of where time goes.
+// Counts of a step: label tokens, sums over ranks in flight, and the recording of phases.
 #pragma once
 
 #include <ATen/core/Tensor.h>

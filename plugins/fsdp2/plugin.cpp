@@ -99,8 +99,8 @@ std::vector<Place> places_over(const Reductions& reductions, const DeviceMesh& m
   return places;
 }
 
-const Place& place_of(const std::string& parameter, const Reduction& reduction,
-                      const std::vector<Place>& places) {
+const Place& find_place(const std::string& parameter, const Reduction& reduction,
+                        const std::vector<Place>& places) {
   const auto found = std::find_if(places.begin(), places.end(),
                                   [&](const Place& place) { return place.groups.axes == reduction; });
   if (found->groups.shards == 1 && found->groups.replicas > 1)
@@ -153,7 +153,7 @@ std::unique_ptr<ParallelStage> Fsdp2::parallelize(Units units, const DeviceMesh&
   const Reductions reductions(mesh, placed);
   const std::vector<Place> all = places_over(reductions, mesh, options.precision, shards_of(config_, mesh));
   const Places places = [&](const std::string& parameter) -> const Place& {
-    return place_of(parameter, reductions.of(parameter), all);
+    return find_place(parameter, reductions.of(parameter), all);
   };
   auto reshard = reshards(units.size(), options.reshard_after_forward, pipeline_ranks);
   sharding::Model model =

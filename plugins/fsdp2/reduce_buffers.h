@@ -31,15 +31,15 @@ class ReduceBuffers {
   at::Tensor output(size_t turn, const at::Tensor& like, int64_t part);
 
  private:
-  struct Line {  // buffers of one dtype and device
+  struct Buffers {  // buffers of one dtype and device
     at::Tensor like;
     int64_t largest = 0;
     std::array<at::Tensor, 2> inputs, outputs;  // allocated on first use
   };
-  Line& line_of(const at::Tensor& like);
+  Buffers& buffers_like(const at::Tensor& like);
 
   std::shared_ptr<Communicator> ranks_;
-  std::vector<Line> lines_;
+  std::vector<Buffers> buffers_;
   size_t turn_ = 1;
 };
 

@@ -18,7 +18,7 @@ constexpr int64_t kSamples = 100;
 constexpr double kTimesTheLargest = 10;
 
 // Returns "NaN" or "Inf" if the gradient is not finite, else "".
-std::string fault_of(const at::Tensor& gradient) {
+std::string gradient_error(const at::Tensor& gradient) {
   if (!gradient.defined() || gradient.is_meta() || at::isfinite(gradient).all().item<bool>()) return "";
   return at::isnan(gradient).any().item<bool>() ? "NaN" : "Inf";
 }
@@ -36,7 +36,7 @@ Checks::Checks(const Options& options, int rank, Log log)
 std::string Checks::faulty_members(const Gradients& gradients) const {
   std::string out;
   for (int i = 0; i < gradients.members(); ++i)
-    if (const std::string fault = fault_of(gradients.gradient(i)); !fault.empty())
+    if (const std::string fault = gradient_error(gradients.gradient(i)); !fault.empty())
       out += (out.empty() ? "" : ", ") + gradients.name(i) + " (" + fault + ")";
   return out;
 }

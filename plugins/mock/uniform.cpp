@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kDefaultVocabulary = 1024;  // if the model is not known
 
-std::string where_of(const Node& section, const char* key) {
+std::string key_location(const Node& section, const char* key) {
   const Node* value = section.find(key);
   return value != nullptr ? value->where() : section.where();
 }
@@ -35,12 +35,12 @@ Uniform::Uniform(UniformConfig config, const Node& section, const DataFacts& fac
       vocabulary_(config.vocab_size.value_or(facts.vocabulary > 0 ? facts.vocabulary : kDefaultVocabulary)),
       seed_(facts.seed) {
   if (facts.vocabulary > 0 && vocabulary_ > facts.vocabulary)
-    throw Error(ErrorCode::config, where_of(section, "vocab_size"),
+    throw Error(ErrorCode::config, key_location(section, "vocab_size"),
                 "vocab_size is " + std::to_string(vocabulary_) + ", but the model's vocabulary has " +
                     std::to_string(facts.vocabulary) + " tokens",
                 "remove dataset.vocab_size to use the model's");
   if (config.batch_size && *config.batch_size != facts.local_batch_size)
-    throw Error(ErrorCode::config, where_of(section, "batch_size"),
+    throw Error(ErrorCode::config, key_location(section, "batch_size"),
                 "batch_size is " + std::to_string(*config.batch_size) + ", but a microbatch has " +
                     std::to_string(facts.local_batch_size) + " rows (step_scheduler.local_batch_size)",
                 "remove dataset.batch_size, or set both to the same number");

@@ -52,7 +52,7 @@ class ListScheduler {
  private:
   using Event = std::pair<double, int>;  // a time, and the rank that may have an action to start then
 
-  double& end_of(bool forward, int stage, int microbatch) {
+  double& end_time(bool forward, int stage, int microbatch) {
     return ends_[forward ? 0 : 1][static_cast<size_t>(stage) * rules_.microbatches + microbatch];
   }
 
@@ -60,9 +60,9 @@ class ListScheduler {
   double arrival(const Action& action) {
     const bool forward = action.kind == Action::forward;
     const int from = action.stage + (forward ? -1 : 1);
-    const double own = forward ? 0 : end_of(true, action.stage, action.microbatch);
+    const double own = forward ? 0 : end_time(true, action.stage, action.microbatch);
     if (from < 0 || from >= stages_) return own;
-    const double made = end_of(forward, from, action.microbatch);
+    const double made = end_time(forward, from, action.microbatch);
     const bool here = rules_.rank_of_stage[from] == rules_.rank_of_stage[action.stage];
     return std::max(own, here ? made : made + rules_.costs[std::min(from, action.stage)].transfer);
   }
@@ -113,7 +113,7 @@ class ListScheduler {
     const Costs& costs = rules_.costs[action.stage];
     const bool forward = action.kind == Action::forward;
     add(rank, index, action, time, forward ? costs.forward : costs.backward_input);
-    end_of(forward, action.stage, action.microbatch) = rank.free;
+    end_time(forward, action.stage, action.microbatch) = rank.free;
     --left_;
     if (forward)
       rank.memory += rules_.memory[action.stage];

@@ -152,9 +152,9 @@ class Maker {
   void check_pairs(const std::vector<size_t>& linears, const Site& split) const {
     if (const Site* whole = find(linears, false))
       refuse(split,
-             "the plan gives '" + split.path + "' the style '" + word_of(*split.style) + "', but '" +
+             "the plan gives '" + split.path + "' the style '" + style_name(*split.style) + "', but '" +
                  whole->path + "' beside it is " +
-                 (whole->style ? "'" + word_of(*whole->style) + "'" : "not split"),
+                 (whole->style ? "'" + style_name(*whole->style) + "'" : "not split"),
              "give colwise or rowwise to all layers inside a block, or to none");
     const auto any = [&](Style style) {
       return std::any_of(linears.begin(), linears.end(),
@@ -162,7 +162,7 @@ class Maker {
     };
     if (any(Style::colwise) && any(Style::rowwise)) return;
     refuse(split,
-           "the plan splits '" + split.path + "' as '" + word_of(*split.style) + "' without a '" +
+           "the plan splits '" + split.path + "' as '" + style_name(*split.style) + "' without a '" +
                (any(Style::colwise) ? "rowwise" : "colwise") + "' layer beside it",
            "use colwise_rep or rowwise_rep for a single layer");
   }
@@ -204,7 +204,7 @@ class Maker {
     const bool heads = block.inside == Inside::split;
     if (is(norm, Style::sequence_parallel) || (is(norm, Style::replicated_with_grad_allreduce) && !heads))
       refuse(norm,
-             "the style '" + word_of(*norm.style) + "' does not fit '" + norm.path + "', which gets " +
+             "the style '" + style_name(*norm.style) + "' does not fit '" + norm.path + "', which gets " +
                  (heads ? "parts of heads, not of the tokens" : "whole hidden states"),
              "remove it from the plan; its gradient follows from the layers around it");
     const Site& site = layout_.sites[block.site];

@@ -44,7 +44,7 @@ bool fits(std::string_view pattern, std::string_view segment) {
 
 }  // namespace
 
-std::string word_of(Style style) {
+std::string style_name(Style style) {
   for (const auto& [word, known] : kStyles)
     if (known == style) return word;
   return "";

@@ -21,7 +21,7 @@ enum class Style {
   replicated_with_grad_allreduce  // whole, applied to some heads: its gradient is summed
 };
 
-std::string word_of(Style style);
+std::string style_name(Style style);
 
 // Pattern and style. The pattern is a path whose segments may contain `*` (any characters except a dot) and
 // `?` (one such character).

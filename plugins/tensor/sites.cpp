@@ -102,8 +102,8 @@ void give_styles(Sites& sites, const Rules& rules, Extent extent) {
       any = true;
       if (site.style && *site.style != rule.style)
         throw Error(ErrorCode::config, rule.where,
-                    "two styles for '" + site.path + "': " + word_of(*site.style) + " (" + site.where +
-                        ") and " + word_of(rule.style) + " (the pattern '" + rule.pattern + "')",
+                    "two styles for '" + site.path + "': " + style_name(*site.style) + " (" + site.where +
+                        ") and " + style_name(rule.style) + " (the pattern '" + rule.pattern + "')",
                     "change the patterns so that only one matches");
       site.style = rule.style;
       site.where = rule.where;
@@ -146,11 +146,11 @@ void check_style(const Site& site, bool sequence_parallel) {
   const std::vector<Style> allowed = styles_of(role_of(site));
   if (std::find(allowed.begin(), allowed.end(), *site.style) == allowed.end()) {
     std::vector<std::string> words;
-    for (const Style style : allowed) words.push_back(word_of(style));
-    refuse(
-        site,
-        "the style '" + word_of(*site.style) + "' does not fit '" + site.path + "', a module of kind " + kind,
-        "use " + text::join(words, " or "));
+    for (const Style style : allowed) words.push_back(style_name(style));
+    refuse(site,
+           "the style '" + style_name(*site.style) + "' does not fit '" + site.path + "', a module of kind " +
+               kind,
+           "use " + text::join(words, " or "));
   }
   if (is(site, Style::sequence_parallel) && !sequence_parallel)
     refuse(site, "the style 'sequence_parallel' of '" + site.path + "' needs sequence_parallel: true",

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "training_run.h"
 #include "heddle/mesh/call.h"
 #include "schedule/schedule_shapes.h"
+#include "training_run.h"
 
 namespace heddle::kits {
 namespace {

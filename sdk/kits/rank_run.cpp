@@ -122,7 +122,7 @@ std::vector<Batch> RankRun::batches(int64_t step) const {
 double RankRun::evaluate(int64_t step) {
   if (step_ != nullptr) return step_->evaluate(batches(step)).loss.item<double>();
   return training_.drive == TrainingRun::Drive::by_hand ? forward_by_hand(step)
-                                                 : runner_->evaluate(batches(step)).item<double>();
+                                                        : runner_->evaluate(batches(step)).item<double>();
 }
 
 double RankRun::forward_by_hand(int64_t step) {
@@ -148,8 +148,9 @@ void RankRun::plain_step(int64_t index) {
   const std::vector<Batch> mine = batches(index);
   const double tokens = label_tokens(training_.first_step + index);
   const auto scale = [&] { return 1 / tokens; };
-  const double sum = training_.drive == TrainingRun::Drive::by_hand ? backward_by_hand(mine, scale())
-                                                             : runner_->train(mine, scale).item<double>();
+  const double sum = training_.drive == TrainingRun::Drive::by_hand
+                         ? backward_by_hand(mine, scale())
+                         : runner_->train(mine, scale).item<double>();
   for (const auto& stage : stages_) stage->finish_gradients();
   for (Shard* shard : stages_.shards()) take_gradient(*shard, shared_.results.gradients[index]);
   {

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "training_run.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/stages.h"
 #include "heddle/train/step.h"
 #include "lib/testing/training.h"
 #include "lib/train/runner.h"
+#include "training_run.h"
 
 namespace heddle::kits {
 

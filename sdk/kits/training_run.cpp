@@ -50,7 +50,7 @@ std::string refusal(const Subject& subject, const TrainingRun& training) {
           subject.needs.may_use.end())
     return "its needs.may_use lacks " + std::string(kSelectiveCheckpointing);
   if (training.restarts && std::find(subject.needs.may_use.begin(), subject.needs.may_use.end(),
-                                   kPostValidation) == subject.needs.may_use.end())
+                                     kPostValidation) == subject.needs.may_use.end())
     return "its needs.may_use lacks " + std::string(kPostValidation);
   return subject.needs.sizes_rule ? subject.needs.sizes_rule(sizes) : "";
 }

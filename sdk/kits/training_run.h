@@ -70,7 +70,8 @@ bool has_axis(const Needs& needs, const std::string& axis);
 // Returns why the strategy's needs exclude this training run, or "".
 std::string refusal(const Subject& subject, const TrainingRun& training);
 
-// Runs the training. Throws Error{plugin_failed} for a violation of the interface or an exception of the stage.
+// Runs the training. Throws Error{plugin_failed} for a violation of the interface or an exception of the
+// stage.
 Outcome train(const Subject& subject, const TrainingRun& training);
 
 // Returns the strategy `single`.

@@ -23,7 +23,7 @@ TEST(Processor, ThreadsThatShareCoresWaitPassively) {
 
 TEST(Processor, ThreadsThatHaveTheirCoresSpinForAShortTime) {
   const auto said = [](std::optional<int> threads, int ranks, int cores) {
-    const Waiting waiting = waiting_of(threads, ranks, cores);
+    const Waiting waiting = wait_setting(threads, ranks, cores);
     return std::string(waiting.variable) + "=" + waiting.value;
   };
   EXPECT_EQ(said({}, 2, 2), "GOMP_SPINCOUNT=5000");

@@ -132,7 +132,7 @@ TEST(PackedRows, AreOfAnySetWithItsDocuments) {
   EXPECT_THAT(numbers_of(batch.tokens), ElementsAre(0, 1, 2, 10, 11, 0));
   EXPECT_THAT(numbers_of(batch.labels), ElementsAre(1, 2, kNoLabel, 11, kNoLabel, kNoLabel));
   EXPECT_THAT(numbers_of(batch.documents), ElementsAre(0, 2, 3, 5, 6));
-  EXPECT_EQ(rows.text_of(0), 5);
+  EXPECT_EQ(rows.text_tokens(0), 5);
 }
 
 // A data set whose longest() is smaller than its longest sample.

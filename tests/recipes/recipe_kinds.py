@@ -29,7 +29,7 @@ def mixed(x):
     return x ^ (x >> 31)
 
 
-def place_of(value, size, seed):
+def sample_at(value, size, seed):
     """Reimplements lib/data/sample_order.cpp: the sample at a position of the first epoch, for sets without texts."""
     half = next(bits for bits in range(64) if 1 << (2 * bits) >= size)
     keys, state = [], mixed(mixed(seed))
@@ -85,7 +85,7 @@ class Kind:
     def stream(self, folder):
         """Returns rows of length + 1 tokens."""
         if self.tokens == "mock":
-            return [self.mock(place_of(i, MOCK_SAMPLES, self.seed)) for i in range(self.steps * self.batch)]
+            return [self.mock(sample_at(i, MOCK_SAMPLES, self.seed)) for i in range(self.steps * self.batch)]
         import numpy
         tokens = numpy.fromfile(folder / "train.bin", dtype=numpy.uint16, offset=1024).astype(int).tolist()
         return [tokens[i:i + self.length + 1] for i in range(0, len(tokens) - self.length, self.length)]

@@ -49,7 +49,7 @@ TEST(LargestNorm, IsThatWhoseSquareAndDivisorAreFinite) {
   for (const auto& [loss, skip] :
        std::vector<Case>{{1e30, 0.0f}, {INFINITY, 1.0f}, {-INFINITY, 1.0f}, {NAN, 1.0f}})
     EXPECT_EQ(train::skip_above(at::full({1}, 1.0, at::kDouble), 8.0,
-                                train::doubts_of(at::full({1}, loss, at::kDouble)))
+                                train::nonfinite_flag(at::full({1}, loss, at::kDouble)))
                   .item<float>(),
               skip)
         << loss;

@@ -24,7 +24,7 @@ std::vector<int> first_ranks(int size) {
 }
 
 // Returns the first fault of `body` on a group of threads, or "".
-std::string fault_of(int size, const std::function<void(Communicator&)>& body) {
+std::string strict_error(int size, const std::function<void(Communicator&)>& body) {
   const auto faults = std::make_shared<kits::WorkFaults>();
   try {
     ThreadWorld(size, std::chrono::seconds(30)).run([&](Rendezvous& host) {
@@ -44,20 +44,20 @@ at::Tensor ones() {
 
 TEST(StrictCommunicator, PassesTheExercise) {
   std::mutex one_at_a_time;
-  EXPECT_EQ(fault_of(3,
-                     [&](Communicator& group) {
-                       const std::vector<Outcome> outcomes = exercise(group, Tags::one_order);
-                       const std::lock_guard lock(one_at_a_time);
-                       for (const Outcome& outcome : outcomes)
-                         EXPECT_TRUE(same(outcome.got, outcome.wanted)) << outcome.what;
-                     }),
+  EXPECT_EQ(strict_error(3,
+                         [&](Communicator& group) {
+                           const std::vector<Outcome> outcomes = exercise(group, Tags::one_order);
+                           const std::lock_guard lock(one_at_a_time);
+                           for (const Outcome& outcome : outcomes)
+                             EXPECT_TRUE(same(outcome.got, outcome.wanted)) << outcome.what;
+                         }),
             "");
 }
 
 // The first transfer of a pair creates the NCCL communicator on both sides.
 TEST(StrictCommunicator, NamesTheRanksOfARingThatAllReceiveFirst) {
   for (const int size : {2, 3, 4}) {
-    const std::string fault = fault_of(size, [](Communicator& group) {
+    const std::string fault = strict_error(size, [](Communicator& group) {
       const int next = (group.rank() + 1) % group.size(),
                 last = (group.rank() + group.size() - 1) % group.size();
       const at::Tensor come = at::zeros({5}), mine = ones();
@@ -73,21 +73,21 @@ TEST(StrictCommunicator, NamesTheRanksOfARingThatAllReceiveFirst) {
 }
 
 TEST(StrictCommunicator, NamesATransferThatIsChosenByItsTag) {
-  EXPECT_THAT(fault_of(2,
-                       [](Communicator& group) {
-                         const bool sends = group.rank() == 0;
-                         const at::Tensor a = ones(), b = ones();
-                         const auto first = sends ? group.send(a, 1, 6) : group.receive(b, 0, 7);
-                         const auto second = sends ? group.send(b, 1, 7) : group.receive(a, 0, 6);
-                         first->wait();
-                         second->wait();
-                       }),
+  EXPECT_THAT(strict_error(2,
+                           [](Communicator& group) {
+                             const bool sends = group.rank() == 0;
+                             const at::Tensor a = ones(), b = ones();
+                             const auto first = sends ? group.send(a, 1, 6) : group.receive(b, 0, 7);
+                             const auto second = sends ? group.send(b, 1, 7) : group.receive(a, 0, 6);
+                             first->wait();
+                             second->wait();
+                           }),
               HasSubstr("receive on cp with tag 7 is matched with the send with tag 6"));
 }
 
 TEST(StrictCommunicator, NamesWhatIsTouchedBeforeTheWait) {
   const auto gathered = [](auto touch) {
-    return fault_of(2, [&](Communicator& group) {
+    return strict_error(2, [&](Communicator& group) {
       const at::Tensor out = at::zeros({10}), in = ones();
       const auto work = group.all_gather(out, in);
       touch(out, in);
@@ -107,16 +107,16 @@ TEST(StrictCommunicator, NamesWhatIsTouchedBeforeTheWait) {
 
 // Poisoned integers make wrong indices fail.
 TEST(StrictCommunicator, PoisonsWholeNumbers) {
-  EXPECT_EQ(fault_of(2,
-                     [](Communicator& group) {
-                       const at::Tensor numbers = at::full({3}, 7, at::kLong);
-                       const auto work = group.broadcast(numbers, 0);
-                       if (group.rank() != 0) {
-                         EXPECT_LT(numbers.max().item<int64_t>(), -1000000);
-                       }
-                       work->wait();
-                       EXPECT_EQ(numbers.max().item<int64_t>(), 7);
-                     }),
+  EXPECT_EQ(strict_error(2,
+                         [](Communicator& group) {
+                           const at::Tensor numbers = at::full({3}, 7, at::kLong);
+                           const auto work = group.broadcast(numbers, 0);
+                           if (group.rank() != 0) {
+                             EXPECT_LT(numbers.max().item<int64_t>(), -1000000);
+                           }
+                           work->wait();
+                           EXPECT_EQ(numbers.max().item<int64_t>(), 7);
+                         }),
             "");
 }
 

@@ -137,7 +137,7 @@ Ownership::Ownership(const Units& units, const StageMap& map) {
 }
 
 // Returns the fault of a single shard; empty: none.
-std::string Ownership::fault_of(const Shard& shard, int stage, const DeviceMesh& mesh) const {
+std::string Ownership::shard_error(const Shard& shard, int stage, const DeviceMesh& mesh) const {
   const std::string owns = "it owns a shard of '" + shard.name + "'";
   const auto found = index_.find({shard.name, stage});
   if (found == index_.end()) return owns + ", and the model has no such parameter";
@@ -157,7 +157,7 @@ std::string Ownership::fault_of(const Shard& shard, int stage, const DeviceMesh&
     return owns + " that requires no gradient, so the optimizer would leave it as it is";
   std::vector<std::string> axes = shard.axes;
   axes.insert(axes.end(), shard.partial.begin(), shard.partial.end());
-  if (const std::string fault = mesh.fault_of(axes); !fault.empty())
+  if (const std::string fault = mesh.axes_error(axes); !fault.empty())
     return owns + ", and of its axes: " + fault;
   return "";
 }
@@ -167,13 +167,13 @@ std::string Ownership::local_fault(const Stages& stages, const DeviceMesh& mesh)
   for (const auto& stage : stages) {
     const int index = stages.indices()[local++];
     for (const Shard& shard : stage->owned())
-      if (std::string fault = fault_of(shard, index, mesh); !fault.empty()) return fault;
+      if (std::string fault = shard_error(shard, index, mesh); !fault.empty()) return fault;
   }
   return "";
 }
 
 // The first parameter that the shards of all ranks do not cover exactly once; empty: none.
-std::string Ownership::fault_of(const double* held, Sums& sums) const {
+std::string Ownership::sums_error(const double* held, Sums& sums) const {
   for (const Parameter& parameter : parameters_) {
     const Sums::Numbers whole = sums.whole(parameter);
     bool equal = true;
@@ -239,7 +239,7 @@ void Ownership::check(const Stages& stages, const Plan& plan, const Split& split
   const int ranks = mesh.size(kWorldAxis);
   if (ranks > 1) mesh.group(name_of_world(mesh)).all_reduce(all)->wait();
   if (numbers[count] != ranks) return;  // a dry mesh: nothing was added up
-  if (const std::string fault = fault_of(numbers, sums); !fault.empty()) {
+  if (const std::string fault = sums_error(numbers, sums); !fault.empty()) {
     check_tiles(split, mesh);
     refuse(plan, fault,
            "each copy holds every element once: own a tied parameter (one name in several slots) once, and "

@@ -31,9 +31,9 @@ class Ownership {
     int place;  // of its stage on the axis pp
   };
   class Sums;
-  std::string fault_of(const Shard& shard, int stage, const DeviceMesh& mesh) const;
+  std::string shard_error(const Shard& shard, int stage, const DeviceMesh& mesh) const;
   std::string local_fault(const Stages& stages, const DeviceMesh& mesh) const;
-  std::string fault_of(const double* held, Sums& sums) const;
+  std::string sums_error(const double* held, Sums& sums) const;
 
   std::vector<Parameter> parameters_;
   std::map<std::pair<std::string, int>, size_t> index_;  // by name and stage: tied stages have a copy each

@@ -25,8 +25,8 @@ std::string in_brackets(const std::vector<int64_t>& sizes) {
 }
 
 // Returns the fault of one part, "" if none, and the sizes that `now` should have had before it.
-std::string fault_of(const Placed& one, const std::vector<int64_t>& before, const std::vector<int64_t>& now,
-                     std::vector<int64_t>& explained) {
+std::string placement_error(const Placed& one, const std::vector<int64_t>& before,
+                            const std::vector<int64_t>& now, std::vector<int64_t>& explained) {
   if (one.kind == Placed::Kind::partial_gradient) return "";
   const std::string it = "it places '" + one.parameter + "' ";
   if (one.dim < 0 || one.dim >= static_cast<int64_t>(now.size()))
@@ -64,7 +64,7 @@ void PlacedCheck::check(const Units& units, const std::string& parallelizer,
       blame_split(parallelizer, "it places '" + one.parameter + "', which is no parameter of the units");
     if (before->second.size() != after->second.size())
       blame_split(parallelizer, "it gives '" + one.parameter + "' another number of dims");
-    const std::string fault = fault_of(one, before->second, after->second, explained[one.parameter]);
+    const std::string fault = placement_error(one, before->second, after->second, explained[one.parameter]);
     if (!fault.empty()) blame_split(parallelizer, fault);
   }
   for (const auto& [name, sizes] : before_) {

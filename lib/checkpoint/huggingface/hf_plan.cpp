@@ -20,7 +20,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::string word_of(c10::ScalarType dtype) {
+std::string hf_dtype_name(c10::ScalarType dtype) {
   switch (dtype) {
     case c10::ScalarType::Float:
       return "float32";
@@ -59,7 +59,7 @@ std::string config_for(const std::string& config_json, std::optional<c10::Scalar
   OrderedJson config = parse_hf_json(config_json, "config.json");
   if (!config.is_object()) throw Error(ErrorCode::input, "config.json", "is not a JSON object");
   const std::string before = write_hf_json(config);
-  const std::string word = dtype ? word_of(*dtype) : "";
+  const std::string word = dtype ? hf_dtype_name(*dtype) : "";
   const OrderedJson said =
       config.contains("dtype") ? config["dtype"] : config.value("torch_dtype", OrderedJson());
   // Without a dtype readers use that of the tensors; heddle then assumes float32.

@@ -1,4 +1,4 @@
-// The rank that writes each box, where several ranks hold the same ones.
+// Assignment of boxes that several ranks hold to the rank that writes them.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct Held {
   std::vector<int> ranks;  // that hold it, ascending; at least one
 };
 
-// The rank that writes each box, after Megatron's fully parallel save: boxes with the fewest holders first,
-// of those the largest, of those the first; each goes to the holder with the least to write so far, the
-// lowest rank of several. A pure function, so every rank computes the same result.
+// Returns the rank that writes each box, after Megatron's fully parallel save: boxes with the fewest holders
+// first, of those the largest, of those the first; each goes to the holder with the least to write so far,
+// the lowest rank of several. A pure function, so every rank computes the same result.
 HEDDLE_API std::vector<int> assign_writers(std::span<const Held> boxes, int ranks);
 
 // Into how many ranges of its first dim a box of `rows` rows is cut, so that one large replicated box (an

@@ -66,7 +66,7 @@ std::string ShardedWriter::write(const std::filesystem::path& directory, std::sp
   std::map<std::string, Placement> places;
   for (size_t i = 0; i < mine.size(); ++i) {
     const Part& part = mine[i];
-    const std::string key = key_of(part.name, mine_[i].again);
+    const std::string key = box_key(part.name, mine_[i].again);
     declared.push_back({key, part.tensor.scalar_type(), part.tensor.sizes().vec()});
     places[key] = {part.name, part.shape, part.offset};
   }
@@ -84,7 +84,7 @@ void ShardedWriter::write_manifest(const std::filesystem::path& directory,
   std::vector<size_t> at(written_by.size(), 0);
   for (const PlannedBox& one : plan_.boxes) {
     SavedTensor& tensor = manifest.tensors.at(one.name);
-    SavedBox saved{file_of(one.rank), key_of(one.name, one.again), one.box, {}};
+    SavedBox saved{file_of(one.rank), box_key(one.name, one.again), one.box, {}};
     size_t& next = at[static_cast<size_t>(one.rank)];
     const std::string& digits = written_by[static_cast<size_t>(one.rank)];
     for (size_t left = stretches_of(one, tensor.dtype); left > 0; --left, next += kDigits)
@@ -99,8 +99,8 @@ void ShardedWriter::write_manifest(const std::filesystem::path& directory,
 void write_sharded(const std::filesystem::path& directory, const std::string& word,
                    std::span<const Part> parts, Rendezvous& rendezvous, const std::string& key) {
   const ShardedWriter writer(word, parts, rendezvous, key);
-  const auto told =
-      gather_on_first(rendezvous, "write/" + key, [&] { return writer.write(directory, writer.mine(parts)); });
+  const auto told = gather_on_first(rendezvous, "write/" + key,
+                                    [&] { return writer.write(directory, writer.mine(parts)); });
   on_first(rendezvous, "manifest/" + key, [&] { writer.write_manifest(directory, told); });
 }
 

@@ -150,7 +150,7 @@ WritePlan plan_writing(std::span<const std::string> ranks) {
   return plan;
 }
 
-std::string key_of(const std::string& tensor, int again) {
+std::string box_key(const std::string& tensor, int again) {
   return again == 0 ? tensor : tensor + "#" + std::to_string(again);
 }
 

@@ -25,7 +25,7 @@ constexpr std::array kLooks = {Look{"products", "#2b6cd4"}, Look{"attention", "#
                                Look{"other operators", "#2c8a63"}, Look{"collectives", "#d1742f"}};
 constexpr size_t kKinds = kLooks.size();
 
-size_t place_of(const char* kind) {
+size_t kind_index(const char* kind) {
   const auto same = [&](const Look& look) { return std::string_view(look.kind) == kind; };
   const auto found = std::find_if(kLooks.begin(), kLooks.end(), same);
   return found == kLooks.end() ? 2 : static_cast<size_t>(found - kLooks.begin());
@@ -109,7 +109,7 @@ class StepPicture {
       if (span.stream != stream) continue;
       const double from = column(span.begin), to = std::min<double>(kColumns, column(span.end));
       for (int at = static_cast<int>(from); at < to && at < kColumns; ++at)
-        columns[at][place_of(span.kind)] += std::min<double>(to, at + 1) - std::max<double>(from, at);
+        columns[at][kind_index(span.kind)] += std::min<double>(to, at + 1) - std::max<double>(from, at);
     }
     int begin = 0;
     std::pair<size_t, int> last = {0, 0};

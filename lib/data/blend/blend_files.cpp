@@ -86,7 +86,7 @@ class BlendReader {
     config.sequence = words_.seq_length;
     config.seed = static_cast<uint32_t>(words_.seed);
     config.split = split();
-    config.split_where = recipe::where_of(section_, "split");
+    config.split_where = recipe::key_location(section_, "split");
     const Node* paths = section_.find("paths");
     if (paths == nullptr || paths->is_null())
       throw Error(ErrorCode::config, section_.where(), "paths is missing");
@@ -129,7 +129,7 @@ class BlendReader {
   void add(const Node& paths, bool may_be_map) {
     if (paths.is_map() && may_be_map) return add_part(paths);
     if (paths.is_list()) return add_list(paths);
-    const std::string name = recipe::path_of(paths.as_text());
+    const std::string name = recipe::expand_home(paths.as_text());
     if (ends_with(name, ".json")) return add_json(name, paths);
     add_names(name, 0, paths.where());
   }
@@ -179,7 +179,7 @@ class BlendReader {
         weight = *given;
         ++i;
       }
-      add_names(recipe::path_of(items[i].as_text()), weight, items[i].where());
+      add_names(recipe::expand_home(items[i].as_text()), weight, items[i].where());
     }
   }
 

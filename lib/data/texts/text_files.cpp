@@ -38,7 +38,7 @@ class TextFinder {
 
   TextFiles find() {
     if (query_.name.is_list()) return listed();
-    const fs::path name = recipe::path_of(query_.name.as_text());
+    const fs::path name = recipe::expand_home(query_.name.as_text());
     std::error_code ignored;
     const fs::path place = hub_directory(name, HubKind::dataset, query_.revision);
     if (fs::is_regular_file(place, ignored)) return of_file(place);
@@ -63,7 +63,7 @@ class TextFinder {
     TextFiles out;
     std::vector<MissingData::One> missing;
     for (const Node& one : query_.name.items()) {
-      const fs::path file = recipe::path_of(one.as_text());
+      const fs::path file = recipe::expand_home(one.as_text());
       std::error_code ignored;
       refuse_irregular_text(file, one);
       if (!fs::is_regular_file(file, ignored))

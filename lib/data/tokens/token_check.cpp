@@ -54,7 +54,7 @@ void read_all(const Rows& rows, int64_t vocabulary) {
   std::vector<int32_t> documents;
   for (int64_t row = 0; row < rows.size(); ++row) {
     documents.clear();
-    const auto length = static_cast<size_t>(rows.length_for(rows.text_of(row)));
+    const auto length = static_cast<size_t>(rows.length_for(rows.text_tokens(row)));
     rows.read(row, vocabulary, {std::span(tokens).first(length), std::span(labels).first(length), documents});
   }
 }

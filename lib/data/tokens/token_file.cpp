@@ -139,12 +139,12 @@ TokenFile::TokenFile(const std::filesystem::path& file, std::optional<TokenType>
   if (std::filesystem::exists(note_beside(file), ignored)) tokenizer_ = read_note(file, digest());
 }
 
-size_t TokenFile::place_of(int64_t token) const {
+size_t TokenFile::byte_offset(int64_t token) const {
   return offset_ + static_cast<size_t>(token) * width_of(type_);
 }
 
 const std::byte* TokenFile::at(int64_t token) const {
-  return file_.bytes().data() + place_of(token);
+  return file_.bytes().data() + byte_offset(token);
 }
 
 std::vector<TokenFile::Block> TokenFile::blocks_to_check() const {
@@ -163,7 +163,7 @@ TokenRange TokenFile::range() const {
   const BlockReader reader(path_);
   at::parallel_for(0, static_cast<int64_t>(blocks.size()), 16, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      const std::string bytes = reader.read(place_of(parts[i].begin), bytes_in(parts[i]));
+      const std::string bytes = reader.read(byte_offset(parts[i].begin), bytes_in(parts[i]));
       blocks[i] = range_of(type_, reinterpret_cast<const std::byte*>(bytes.data()), parts[i].count);
     }
   });
@@ -191,7 +191,7 @@ bool TokenFile::has(int64_t token) const {
   const BlockReader reader(path_);
   return std::any_of(blocks.begin(), blocks.end(), [&](const Block& block) {
     tokens.resize(static_cast<size_t>(block.count));
-    const std::string bytes = reader.read(place_of(block.begin), bytes_in(block));
+    const std::string bytes = reader.read(byte_offset(block.begin), bytes_in(block));
     widen(type_, reinterpret_cast<const std::byte*>(bytes.data()), tokens);
     return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
   });

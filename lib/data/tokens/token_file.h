@@ -64,9 +64,9 @@ class TokenFile {
   };
   std::vector<Block> blocks_to_check() const;
   size_t bytes_in(const Block& block) const {
-    return place_of(block.begin + block.count) - place_of(block.begin);
+    return byte_offset(block.begin + block.count) - byte_offset(block.begin);
   }
-  size_t place_of(int64_t token) const;  // byte offset in the file
+  size_t byte_offset(int64_t token) const;  // offset in the file
   const std::byte* at(int64_t token) const;
 
   std::filesystem::path path_;

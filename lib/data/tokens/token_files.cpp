@@ -137,7 +137,7 @@ TokenFilesSection read_token_files(const Node& section) {
 
 namespace {
 
-using recipe::where_of;
+using recipe::key_location;
 
 // Keeps the first `most` samples of all files.
 void keep_first(std::vector<std::vector<int64_t>>& lengths, int64_t most) {
@@ -201,7 +201,7 @@ class TokenFilesOpener {
   std::vector<std::filesystem::path> files_of(const std::vector<std::string>& patterns,
                                               const std::string& key) {
     MatchingFiles found = matching_files(patterns);
-    const std::string where = where_of(section_, key);
+    const std::string where = key_location(section_, key);
     look_for(patterns, where, missing_);
     if (const size_t count = found.repeated.size(); count > 0)
       facts_.warn(where + ": " + found.repeated.front().string() +
@@ -215,7 +215,7 @@ class TokenFilesOpener {
     const auto of_lengths = files_of(words_.lengths, "lengths");
     if (!missing_.empty()) throw MissingData(missing_);
     if (!words_.lengths.empty() && of_lengths.size() != paths.size())
-      throw Error(ErrorCode::config, where_of(section_, "lengths"),
+      throw Error(ErrorCode::config, key_location(section_, "lengths"),
                   "there are " + std::to_string(paths.size()) + " token files and " +
                       std::to_string(of_lengths.size()) + " files of lengths",
                   "give one file of lengths per token file; both lists are sorted by name");
@@ -229,7 +229,7 @@ class TokenFilesOpener {
       check_tokenizer(files.back());
       if (!of_lengths.empty()) lengths.push_back(read_lengths(of_lengths[at], files.back()));
     }
-    refuse_several_tokenizers(files, where_of(section_, "file_pattern"));
+    refuse_several_tokenizers(files, key_location(section_, "file_pattern"));
     const int64_t row = facts_.pack_size > 0 ? facts_.pack_size : words_.sequence_length.value_or(0);
     if (of_lengths.empty()) {
       TokenDataset dataset(std::move(files), row, words_.document_end);
@@ -257,7 +257,7 @@ class TokenFilesOpener {
     if (!note || facts_.model_tokenizer.empty()) return;
     const std::string digest = checkpoint::checksum(facts_.model_tokenizer);
     if (note->digest == digest || note->content == tokenizer_content(facts_.model_tokenizer)) return;
-    throw Error(ErrorCode::config, where_of(section_, "file_pattern"),
+    throw Error(ErrorCode::config, key_location(section_, "file_pattern"),
                 file.path().string() + " was made with another tokenizer than the model's: that of " +
                     note->name + " (vocabulary of " + std::to_string(note->vocabulary) + ", end token " +
                     std::to_string(note->end_token) + ", checksum " + note->digest +
@@ -281,7 +281,7 @@ class TokenFilesOpener {
     const bool is_foreign = end && facts_.vocabulary > 0 && *end >= facts_.vocabulary;
     if (!end || (!is_foreign && dataset.has_token(*end))) return;
     const std::string token = "the token " + std::to_string(*end);
-    throw Error(ErrorCode::config, where_of(section_, "reset_attention_at"),
+    throw Error(ErrorCode::config, key_location(section_, "reset_attention_at"),
                 is_foreign
                     ? token + " is not in the model's vocabulary of " + std::to_string(facts_.vocabulary)
                     : token + " occurs nowhere in " + checked_part(dataset) + text::join(words_.patterns) +
@@ -296,7 +296,7 @@ class TokenFilesOpener {
     int64_t count = 0;
     for (int64_t sample = 0; sample < dataset.size(); ++sample)
       if (dataset.length(sample) > row) ++count;
-    throw Error(ErrorCode::config, where_of(section_, "seq_len"),
+    throw Error(ErrorCode::config, key_location(section_, "seq_len"),
                 std::to_string(count) + " of " + std::to_string(dataset.size()) +
                     " samples are longer than a row of seq_len " + std::to_string(row) +
                     "; the longest has " + std::to_string(longest) + " inputs",
@@ -335,8 +335,8 @@ void look_for_token_files(const Node& section) {
   SectionErrors ignored;
   const TokenFilesSection words = recipe::read_token_files(section, ignored);
   std::vector<MissingData::One> missing;
-  look_for(words.patterns, where_of(section, "file_pattern"), missing);
-  look_for(words.lengths, where_of(section, "lengths"), missing);
+  look_for(words.patterns, key_location(section, "file_pattern"), missing);
+  look_for(words.lengths, key_location(section, "lengths"), missing);
   if (!missing.empty()) throw MissingData(missing);
 }
 

@@ -44,7 +44,7 @@ using HeaderBegin = std::array<int32_t, 5>;
 
 HeaderBegin header_begin(const std::filesystem::path& file) {
   HeaderBegin words{};
-  const std::string bytes = beginning_of(file, sizeof(words));
+  const std::string bytes = read_beginning(file, sizeof(words));
   std::memcpy(words.data(), bytes.data(), bytes.size());
   return words;
 }

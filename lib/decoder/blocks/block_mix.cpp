@@ -18,7 +18,7 @@ namespace {
 
 at::Tensor mixed(std::span<const at::Tensor> values, const at::Tensor& norm, const at::Tensor& proj,
                  double eps) {
-  const at::ScalarType wide = model::wide_of(values[0].scalar_type());
+  const at::ScalarType wide = model::accumulation_dtype(values[0].scalar_type());
   const at::Tensor weight = norm.to(wide) * proj.to(wide).squeeze(0);
   std::vector<at::Tensor> scores;  // [tokens]
   for (const at::Tensor& one : values) {

@@ -17,7 +17,7 @@
 namespace heddle::decoder {
 namespace {
 
-using model::wide_of;
+using model::accumulation_dtype;
 
 class Pool {
  public:
@@ -46,11 +46,11 @@ class Pool {
   int64_t first_column() const { return overlap_ ? width_ : 0; }
   at::Tensor by_entry(const at::Tensor& x, const at::Tensor& rows, int64_t column) const {
     return at::index_select(x.narrow(1, column, width_), 0, rows)
-        .to(wide_of(x.scalar_type()))
+        .to(accumulation_dtype(x.scalar_type()))
         .view({table_.count, table_.rate, width_});
   }
   at::Tensor part_of_bias(const at::Tensor& bias, int64_t column) const {
-    return bias.narrow(1, column, width_).to(wide_of(bias.scalar_type()));
+    return bias.narrow(1, column, width_).to(accumulation_dtype(bias.scalar_type()));
   }
 
   const EntryTable& table_;

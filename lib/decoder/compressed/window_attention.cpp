@@ -18,11 +18,11 @@
 namespace heddle::decoder {
 namespace {
 
+using model::accumulation_dtype;
 using model::BlockedGradients;
 using model::BlockedInputs;
 using model::Gradients;
 using model::Operator;
-using model::wide_of;
 
 model::BlockedShape shape_of(int64_t head_dim) {
   return {head_dim, head_dim, 1 / std::sqrt(static_cast<double>(head_dim))};
@@ -57,7 +57,7 @@ void record_window(const WindowInputs& in, const EntryTable& table, bool backwar
 
 at::Tensor attended(const WindowInputs& in, int64_t head_dim, const EntryTable& table, at::Tensor& log_sums) {
   const model::BlockedShape shape = shape_of(head_dim);
-  const at::ScalarType wide = wide_of(in.q.scalar_type());
+  const at::ScalarType wide = accumulation_dtype(in.q.scalar_type());
   log_sums = at::empty({in.q.size(1) / head_dim, in.q.size(0)}, in.q.options().dtype(wide));
   const at::Tensor out = at::empty(in.q.sizes(), in.q.options().dtype(wide));
   model::attend_ranges(over_tokens(in, table), shape, out, log_sums);
@@ -131,8 +131,8 @@ WindowResult forward_of(const WindowInputs& in, int64_t head_dim, const EntryTab
   if (in.q.is_meta()) {
     record_window(in, table, /*backward=*/false);
     all.y = at::empty(in.q.sizes(), in.q.options());
-    all.log_sums =
-        at::empty({in.q.size(1) / head_dim, in.q.size(0)}, in.q.options().dtype(wide_of(in.q.scalar_type())));
+    all.log_sums = at::empty({in.q.size(1) / head_dim, in.q.size(0)},
+                             in.q.options().dtype(accumulation_dtype(in.q.scalar_type())));
     return all;
   }
   all.y = model::once(Operator::attention, [&] { return attended(in, head_dim, table, all.log_sums); });

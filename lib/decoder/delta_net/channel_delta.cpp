@@ -9,7 +9,7 @@
 
 #include "lib/decoder/delta_net/delta_rule.h"
 #include "lib/decoder/norm.h"
-#include "lib/decoder/recurrence/first_values.h"
+#include "lib/decoder/recurrence/initial_values.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {
@@ -17,7 +17,7 @@ namespace {
 
 // Returns the logarithm of a number that is uniform in [1, 16).
 double log_of_rate(const InitElement& element) {
-  return std::log(1 + uniform_of(element) * 15);
+  return std::log(1 + uniform_draw(element) * 15);
 }
 
 }  // namespace
@@ -56,14 +56,15 @@ ChannelDeltaMixer::ChannelDeltaMixer(const ChannelDelta& form, int64_t width, do
 }
 
 void ChannelDeltaMixer::add_parameters(const at::TensorOptions& options) {
-  const at::TensorOptions wide = options.dtype(model::wide_of(c10::typeMetaToScalarType(options.dtype())));
+  const at::TensorOptions wide =
+      options.dtype(model::accumulation_dtype(c10::typeMetaToScalarType(options.dtype())));
   const int64_t channels = form_.heads * form_.width;
-  add_parameter("q_conv1d.weight", q_conv_, {channels, 1, form_.taps}, Init::by(tap_of), options);
-  add_parameter("k_conv1d.weight", k_conv_, {channels, 1, form_.taps}, Init::by(tap_of), options);
-  add_parameter("v_conv1d.weight", v_conv_, {channels, 1, form_.taps}, Init::by(tap_of), options);
+  add_parameter("q_conv1d.weight", q_conv_, {channels, 1, form_.taps}, Init::by(initial_tap), options);
+  add_parameter("k_conv1d.weight", k_conv_, {channels, 1, form_.taps}, Init::by(initial_tap), options);
+  add_parameter("v_conv1d.weight", v_conv_, {channels, 1, form_.taps}, Init::by(initial_tap), options);
   add_parameter("A_log", a_log_, {std::max(form_.rates, form_.heads)}, Init::by(log_of_rate), wide);
   const Init zeros{Init::Kind::zeros, 0.0};
-  add_parameter("dt_bias", dt_bias_, {channels}, form_.lowest < 0 ? zeros : Init::by(open_of_step), wide);
+  add_parameter("dt_bias", dt_bias_, {channels}, form_.lowest < 0 ? zeros : Init::by(initial_dt_bias), wide);
   for (ParameterSlot& slot : slots())
     if (slot.tensor->dim() == 1) slot.compute = wide.dtype().toScalarType();
 }

@@ -10,7 +10,7 @@
 #include "heddle/base/error.h"
 #include "lib/decoder/delta_net/delta_rule.h"
 #include "lib/decoder/norm.h"
-#include "lib/decoder/recurrence/first_values.h"
+#include "lib/decoder/recurrence/initial_values.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {
@@ -18,7 +18,7 @@ namespace {
 
 // Returns the logarithm of a number that is uniform in [0.01, 16), as transformers initializes it.
 double log_of_uniform(const InitElement& element) {
-  return std::log(0.01 + uniform_of(element) * (16 - 0.01));
+  return std::log(0.01 + uniform_draw(element) * (16 - 0.01));
 }
 
 }  // namespace
@@ -44,11 +44,12 @@ DeltaNetMixer::DeltaNetMixer(const DeltaNet& form, int64_t width, double init_st
   add_child("norm", norm_);
   add_child("out_proj", out_proj_);
   add_child("core", core_);
-  const at::TensorOptions wide = options.dtype(model::wide_of(c10::typeMetaToScalarType(options.dtype())));
+  const at::TensorOptions wide =
+      options.dtype(model::accumulation_dtype(c10::typeMetaToScalarType(options.dtype())));
   const int64_t keys = form.key_heads * form.key, values = form.value_heads * form.value;
-  add_parameter("q_conv1d.weight", q_conv_, {keys, 1, form.taps}, Init::by(tap_of), options);
-  add_parameter("k_conv1d.weight", k_conv_, {keys, 1, form.taps}, Init::by(tap_of), options);
-  add_parameter("v_conv1d.weight", v_conv_, {values, 1, form.taps}, Init::by(tap_of), options);
+  add_parameter("q_conv1d.weight", q_conv_, {keys, 1, form.taps}, Init::by(initial_tap), options);
+  add_parameter("k_conv1d.weight", k_conv_, {keys, 1, form.taps}, Init::by(initial_tap), options);
+  add_parameter("v_conv1d.weight", v_conv_, {values, 1, form.taps}, Init::by(initial_tap), options);
   add_parameter("A_log", a_log_, {form.value_heads}, Init::by(log_of_uniform), wide);
   add_parameter("dt_bias", dt_bias_, {form.value_heads}, {Init::Kind::ones, 0.0}, wide);
   for (ParameterSlot& slot : slots())

@@ -21,9 +21,9 @@
 namespace heddle::decoder {
 namespace {
 
+using model::accumulation_dtype;
 using model::BelowAutograd;
 using model::Gradients;
-using model::wide_of;
 
 // x divided by its norm, and the inverse norm.
 struct Unit {
@@ -59,7 +59,7 @@ double scale_of(const DeltaHeads& heads) {
 }
 
 Made make(const DeltaInputs& in, const DeltaHeads& heads, const RowChunks& chunking) {
-  const at::ScalarType wide = wide_of(in.v.scalar_type());
+  const at::ScalarType wide = accumulation_dtype(in.v.scalar_type());
   Made out;
   out.q = unit(chunking.shared(in.q));
   out.k = unit(chunking.shared(in.k));

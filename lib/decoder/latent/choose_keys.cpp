@@ -70,7 +70,7 @@ at::Tensor choose(const at::Tensor& scores, int64_t begin, int64_t top_k) {
 
 // Converts to the accumulation dtype.
 KeyScores widened(const KeyScores& in) {
-  const at::ScalarType wide = model::wide_of(in.q.scalar_type());
+  const at::ScalarType wide = model::accumulation_dtype(in.q.scalar_type());
   const double factor = 1 / std::sqrt(static_cast<double>(in.weights.size(1)));
   return {in.q.to(wide), in.k.to(wide), in.weights.to(wide) * factor};
 }

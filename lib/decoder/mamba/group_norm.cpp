@@ -11,11 +11,11 @@
 namespace heddle::decoder {
 namespace {
 
-using model::wide_of;
+using model::accumulation_dtype;
 
 // Returns [tokens, groups, group] in the accumulation dtype.
 at::Tensor by_groups(const at::Tensor& x, int64_t group) {
-  return x.reshape({x.size(0), -1, group}).to(wide_of(x.scalar_type()));
+  return x.reshape({x.size(0), -1, group}).to(accumulation_dtype(x.scalar_type()));
 }
 
 }  // namespace

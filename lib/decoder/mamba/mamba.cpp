@@ -12,8 +12,8 @@
 #include "lib/decoder/mamba/group_norm.h"
 #include "lib/decoder/mamba/state_scan.h"
 #include "lib/decoder/norm.h"
-#include "lib/decoder/recurrence/first_values.h"
 #include "lib/decoder/recurrence/gated_norm.h"
+#include "lib/decoder/recurrence/initial_values.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::decoder {
@@ -26,7 +26,7 @@ double log_of_place(const InitElement& element) {
 
 // Uniform in [-std, std).
 double within(const InitElement& element) {
-  return (2 * uniform_of(element) - 1) * element.std;
+  return (2 * uniform_draw(element) - 1) * element.std;
 }
 
 double number(int64_t value) {
@@ -63,10 +63,12 @@ void MambaMixer::add_own(const at::TensorOptions& options) {
   const Init ones{Init::Kind::ones, 0.0};
   if (form_.gate != Mamba::Gate::without_norm)
     add_parameter("norm.weight", norm_, {form_.heads * form_.width}, ones, options);
-  const at::TensorOptions wide = options.dtype(model::wide_of(c10::typeMetaToScalarType(options.dtype())));
+  const at::TensorOptions wide =
+      options.dtype(model::accumulation_dtype(c10::typeMetaToScalarType(options.dtype())));
   const size_t narrow = slots().size();
   add_parameter("A_log", a_log_, {form_.heads}, Init::by(log_of_place), wide);
-  add_parameter("dt_bias", dt_bias_, {form_.heads}, form_.drawn_steps ? Init::by(open_of_step) : ones, wide);
+  add_parameter("dt_bias", dt_bias_, {form_.heads}, form_.drawn_steps ? Init::by(initial_dt_bias) : ones,
+                wide);
   add_parameter("D", direct_, {form_.heads}, ones, wide);
   for (size_t i = narrow; i < slots().size(); ++i) slots()[i].compute = wide.dtype().toScalarType();
 }

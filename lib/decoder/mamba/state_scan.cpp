@@ -21,9 +21,9 @@
 namespace heddle::decoder {
 namespace {
 
+using model::accumulation_dtype;
 using model::BelowAutograd;
 using model::Gradients;
-using model::wide_of;
 
 RowChunks scan_chunks_of(const ScanHeads& heads, const TokenRows& tokens) {
   return {heads.groups, heads.heads / heads.groups, tokens, kScanChunk};
@@ -38,7 +38,7 @@ struct ScanMade {
 };
 
 ScanMade make_scan(const ScanInputs& in, const ScanHeads& heads, const RowChunks& chunking) {
-  const at::ScalarType wide = wide_of(in.x.scalar_type());
+  const at::ScalarType wide = accumulation_dtype(in.x.scalar_type());
   ScanMade out;
   out.open = in.dt.to(wide) + in.bias.to(wide);
   constexpr double kMost = std::numeric_limits<float>::max();
@@ -52,7 +52,7 @@ ScanMade make_scan(const ScanInputs& in, const ScanHeads& heads, const RowChunks
 
 // Returns x [tokens, heads * width] by heads, in the accumulation dtype.
 at::Tensor scan_by_heads(const at::Tensor& x, const ScanHeads& heads) {
-  return x.reshape({-1, heads.heads, heads.width}).to(wide_of(x.scalar_type()));
+  return x.reshape({-1, heads.heads, heads.width}).to(accumulation_dtype(x.scalar_type()));
 }
 
 void record_scan(const char* name, const ScanInputs& in, const ScanHeads& heads, bool backward) {

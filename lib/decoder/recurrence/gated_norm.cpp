@@ -17,7 +17,7 @@
 namespace heddle::decoder {
 namespace {
 
-using model::wide_of;
+using model::accumulation_dtype;
 
 // All are [heads, groups per head, group].
 struct Groups {
@@ -26,14 +26,16 @@ struct Groups {
       : groups(form.group == 0 ? 1 : weight.numel() / form.group),
         group(form.group == 0 ? weight.numel() : form.group) {}
   at::Tensor narrow(const at::Tensor& x) const { return x.reshape({-1, groups, group}); }
-  at::Tensor operator()(const at::Tensor& x) const { return narrow(x).to(wide_of(x.scalar_type())); }
+  at::Tensor operator()(const at::Tensor& x) const {
+    return narrow(x).to(accumulation_dtype(x.scalar_type()));
+  }
   at::Tensor weights(const at::Tensor& weight) const { return weight.view({groups, group}); }
 };
 
 at::Tensor gated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& weight,
                  const GatedNormForm& form, bool rounded) {
   const Groups by(weight, form);
-  const at::ScalarType wide = wide_of(x.scalar_type());
+  const at::ScalarType wide = accumulation_dtype(x.scalar_type());
   const at::Tensor all = by(x), gates = by(gate), weights = by.weights(weight);
   const at::Tensor normal = all * (all * all).mean(-1, true).add_(form.eps).rsqrt_();
   const at::Tensor scaled =

@@ -31,7 +31,7 @@ RowChunks::RowChunks(int64_t groups, int64_t heads, const TokenRows& tokens, int
 
 at::Tensor RowChunks::filled(const at::Tensor& x) const {
   at::Tensor rows =
-      x.reshape({tokens_.rows, tokens_.sequence, x.size(1)}).to(model::wide_of(x.scalar_type()));
+      x.reshape({tokens_.rows, tokens_.sequence, x.size(1)}).to(model::accumulation_dtype(x.scalar_type()));
   const int64_t more = count_ * length_ - tokens_.sequence;
   if (more > 0) rows = at::constant_pad_nd(rows, {0, 0, 0, more});
   return rows.view({tokens_.rows, count_, length_, x.size(1)});

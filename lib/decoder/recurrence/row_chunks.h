@@ -17,7 +17,7 @@ class RowChunks {
   // halves: the tokens per chunk are a power of two, and so is `longest`.
   RowChunks(int64_t groups, int64_t heads, const TokenRows& tokens, int64_t longest, bool halves = false);
 
-  // [tokens, G * width] to [B, G, N, C, width], in the accumulation dtype (model::wide_of).
+  // [tokens, G * width] to [B, G, N, C, width], in the accumulation dtype (model::accumulation_dtype).
   at::Tensor shared(const at::Tensor& x) const;
   // [tokens, G * R * width] to [B, G, R, N, C, width].
   at::Tensor of_heads(const at::Tensor& x) const;

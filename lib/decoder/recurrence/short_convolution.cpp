@@ -20,15 +20,15 @@
 namespace heddle::decoder {
 namespace {
 
+using model::accumulation_dtype;
 using model::BelowAutograd;
 using model::Gradients;
-using model::wide_of;
 
 // Shifted rows in the accumulation dtype.
 class Shifts {
  public:
   Shifts(const at::Tensor& x, const at::Tensor& weight, const TokenRows& tokens, const at::Tensor& bias)
-      : wide_(wide_of(x.scalar_type())),
+      : wide_(accumulation_dtype(x.scalar_type())),
         rows_(x.reshape({tokens.rows, tokens.sequence, x.size(1)}).to(wide_)),
         taps_(weight.select(1, 0).to(wide_).t().contiguous()) {
     if (bias.defined()) bias_ = bias.to(wide_);

@@ -43,7 +43,7 @@ at::Tensor hyper_weights(const at::Tensor& x, const at::Tensor& mix, const at::T
                          const at::Tensor& scale, const HyperConnections& form) {
   return model::recomputed(
       "HyperWeightsBackward", {x}, {mix, base, scale}, [form](std::span<const at::Tensor> in, bool) {
-        const at::ScalarType wide = model::wide_of(in[0].scalar_type());
+        const at::ScalarType wide = model::accumulation_dtype(in[0].scalar_type());
         return weights_of(in[0].to(wide), in[1].to(wide), in[2].to(wide), in[3].to(wide), form);
       });
 }

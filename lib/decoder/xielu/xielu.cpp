@@ -77,7 +77,7 @@ class XieluMaker : public ActivationMaker {
 at::Tensor xielu(const at::Tensor& x, const at::Tensor& alpha_p, const at::Tensor& alpha_n,
                  const at::Tensor& beta, const at::Tensor& eps) {
   const auto formula = [](std::span<const at::Tensor> in, bool) {
-    const at::ScalarType dtype = model::wide_of(in[0].scalar_type());
+    const at::ScalarType dtype = model::accumulation_dtype(in[0].scalar_type());
     const at::Tensor wide = in[0].to(dtype), slope = in[3].to(dtype), bound = in[4].to(dtype);
     const at::Tensor positive = at::softplus(in[1].to(dtype)),
                      negative = slope + at::softplus(in[2].to(dtype));

@@ -12,7 +12,7 @@ namespace heddle::model {
 namespace {
 
 SituFactors wide_factors(const Situ& form, const at::Tensor& gate, const at::Tensor& up) {
-  const at::ScalarType wide = wide_of(gate.scalar_type());
+  const at::ScalarType wide = accumulation_dtype(gate.scalar_type());
   return situ_factors(form, gate.to(wide), up.to(wide));
 }
 

@@ -52,14 +52,14 @@ class BlockScores {
   // x [rows, heads * dim] of the block's queries.
   at::Tensor queries(const at::Tensor& x, int64_t dim) const {
     return x.narrow(0, block_.first, block_.count)
-        .to(wide_of(x.scalar_type()))
+        .to(accumulation_dtype(x.scalar_type()))
         .reshape({block_.count, kv_heads_, -1, dim})
         .permute({1, 2, 0, 3})
         .reshape({kv_heads_, -1, dim});
   }
   at::Tensor keys(const at::Tensor& x, int64_t dim) const {
     return x.narrow(0, block_.begin, block_.keys)
-        .to(wide_of(x.scalar_type()))
+        .to(accumulation_dtype(x.scalar_type()))
         .reshape({block_.keys, kv_heads_, dim})
         .transpose(0, 1);
   }

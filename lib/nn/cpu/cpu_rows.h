@@ -17,7 +17,7 @@ namespace heddle::model {
 template <class Number>
 using Wide = std::conditional_t<std::is_same_v<Number, double>, double, float>;
 
-inline at::ScalarType wide_of(at::ScalarType dtype) {
+inline at::ScalarType accumulation_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 

@@ -30,7 +30,7 @@ packed::Blocks& blocks_of_thread() {
   constexpr packed::TileProducts kTiles##Set{set_tile_##Set, add_tile_##Set, set_tile_ahead_##Set, \
                                              add_tile_ahead_##Set};                                \
   TARGET void packed_product_##Set(const PackedProduct<float>& of) {                               \
-    packed::product_of<tile::Set, kTiles##Set>(of, blocks_of_thread());                            \
+    packed::multiply_packed<tile::Set, kTiles##Set>(of, blocks_of_thread());                       \
   }
 
 HEDDLE_PACKED_PRODUCT(Sse2, )
@@ -39,7 +39,7 @@ HEDDLE_PACKED_PRODUCT(Avx2, HEDDLE_AVX2)
 HEDDLE_PACKED_PRODUCT(Avx512, HEDDLE_AVX512)
 #define HEDDLE_HAS_PAIRS
 HEDDLE_AVX512 void packed_pairs(const PackedProduct<c10::BFloat16>& of) {
-  packed::product_of<tile::Avx512Pairs>(of, blocks_of_thread());
+  packed::multiply_packed<tile::Avx512Pairs>(of, blocks_of_thread());
 }
 constexpr std::array<PackedProductKernel<float>, 3> kPackedProducts{packed_product_Avx512,
                                                                     packed_product_Avx2, packed_product_Sse2};

@@ -82,7 +82,7 @@ Formula situ_gate(const ExpertActivation& how, const at::Tensor& g, const at::Te
 }
 
 Formula formula_of(const ExpertActivation& how, const at::Tensor& hidden) {
-  const at::Tensor wide = hidden.to(wide_of(hidden.scalar_type()));
+  const at::Tensor wide = hidden.to(accumulation_dtype(hidden.scalar_type()));
   if (how.kind == Kind::relu2) {
     const at::Tensor positive = at::relu(wide);
     return {positive * positive, positive * 2, {}};

@@ -56,7 +56,7 @@ struct ExpertsNode final : LayerNode {
     factors.shape = whole_gate_up.sizes().vec();
     factors.bias_share = bias_share;
     factors.dy = take_rows(cast_to(gradients[0].contiguous(), saved_hidden.scalar_type()), *rows);
-    factors.shares = weights_of_rows(saved_weights, *rows, wide_of(saved_hidden.scalar_type()));
+    factors.shares = weights_of_rows(saved_weights, *rows, accumulation_dtype(saved_hidden.scalar_type()));
     at::Tensor d_activated =
         products_of(products).backward(factors.dy, used_weight(autocast, whole_down), rows->begins);
     Adapters adapters;
@@ -205,7 +205,8 @@ at::Tensor rows_by_products(const at::Tensor& x, const Routing& routing, const E
   });
   if (node != nullptr) node->hidden.save(hidden);
   return once(Operator::product, [&] {
-    const at::Tensor shares = weights_of_rows(routing.weights, rows, wide_of(hidden.scalar_type()));
+    const at::Tensor shares =
+        weights_of_rows(routing.weights, rows, accumulation_dtype(hidden.scalar_type()));
     const at::Tensor activated = activate(activation, hidden, shares);
     return with_adapter(product(of, activated, used_weight(autocast, of.down), rows.begins,
                                 shared_bias(used_weight(autocast, of.down_bias), of.bias_share), shares),

@@ -85,7 +85,7 @@ at::Tensor grouped_sum(const at::Tensor& rows, std::span<const int64_t> begins, 
 }
 
 at::Tensor grouped_dot(const at::Tensor& rows, const at::Tensor& bias, std::span<const int64_t> begins) {
-  const at::ScalarType wide = wide_of(rows.scalar_type());
+  const at::ScalarType wide = accumulation_dtype(rows.scalar_type());
   const at::Tensor out = at::empty({rows.size(0)}, rows.options().dtype(wide));
   for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
     if (count == 0) return;

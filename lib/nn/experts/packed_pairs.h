@@ -101,7 +101,7 @@ HEDDLE_INLINE void pack_panel_of_pairs(const MatrixView<Narrow>& b, int64_t colu
 
 // blocks.c [rows, kNarrowColumns] (+)= a block of a times one of b, over at most 2 kDepth numbers.
 template <class Set, bool Adds>
-HEDDLE_INLINE void block_of_pairs(const PackedProduct<Narrow>& of, Blocks& blocks) {
+HEDDLE_INLINE void multiply_block_of_pairs(const PackedProduct<Narrow>& of, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   const bool turned = of.a.column != 1;
   const int64_t pairs = (of.depth + 1) / 2;
@@ -122,7 +122,7 @@ HEDDLE_INLINE void block_of_pairs(const PackedProduct<Narrow>& of, Blocks& block
 }
 
 template <class Set>
-HEDDLE_INLINE void product_of(const PackedProduct<Narrow>& of, Blocks& blocks) {
+HEDDLE_INLINE void multiply_packed(const PackedProduct<Narrow>& of, Blocks& blocks) {
   for (int64_t left = 0; left < of.columns; left += kNarrowColumns)
     for (int64_t row = 0; row < of.rows; row += kRows) {
       PackedProduct<Narrow> block = of;
@@ -133,9 +133,9 @@ HEDDLE_INLINE void product_of(const PackedProduct<Narrow>& of, Blocks& blocks) {
         block.a.data = of.a.at(row, k);
         block.b.data = of.b.at(k, left);
         if (k == 0)
-          block_of_pairs<Set, false>(block, blocks);
+          multiply_block_of_pairs<Set, false>(block, blocks);
         else
-          block_of_pairs<Set, true>(block, blocks);
+          multiply_block_of_pairs<Set, true>(block, blocks);
       }
       for (int64_t i = 0; i < block.rows; ++i)
         for (int64_t j = 0; j < block.columns; ++j)

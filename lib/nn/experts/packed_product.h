@@ -127,8 +127,8 @@ struct TileProducts {
 
 // One tile of c with any columns of a panel.
 template <class Set, const TileProducts& Tiles>
-HEDDLE_INLINE void tile_of(tile::Operands<float> of, int64_t rows, int64_t columns, int64_t depth, bool adds,
-                           float* scratch, const Ahead& ahead) {
+HEDDLE_INLINE void multiply_tile(tile::Operands<float> of, int64_t rows, int64_t columns, int64_t depth,
+                                 bool adds, float* scratch, const Ahead& ahead) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   const int64_t rest = columns % Set::kLanes;
   if (rest == 0) return Tiles.run(adds, of, rows, columns, depth, ahead);
@@ -196,18 +196,18 @@ HEDDLE_INLINE void rows_of_panel(const PackedProduct<float>& of, int64_t row, in
     if (whole && panel.first == 0)  // later panels find these rows in the cache
       ahead.near = Lines::of({of.a.at(row + i + kTileRows, 0), kTileRows * of.depth});
     ahead.far = rest.take();
-    tile_of<Set, Tiles>(tile::Operands<float>{a, packs ? 1 : of.a.row, packs ? kTileRows : of.a.column,
-                                              blocks.b + panel.place, kWidth,
-                                              of.c + (row + i) * of.c_row + panel.first, of.c_row},
-                        std::min<int64_t>(kTileRows, count - i), panel.columns, of.depth, of.adds, blocks.c,
-                        ahead);
+    multiply_tile<Set, Tiles>(tile::Operands<float>{a, packs ? 1 : of.a.row, packs ? kTileRows : of.a.column,
+                                                    blocks.b + panel.place, kWidth,
+                                                    of.c + (row + i) * of.c_row + panel.first, of.c_row},
+                              std::min<int64_t>(kTileRows, count - i), panel.columns, of.depth, of.adds,
+                              blocks.c, ahead);
   }
 }
 
 // c (+)= a b where b fits into a block: its panels are packed when the first rows need them. after: where the
 // next block of b begins; null: none.
 template <class Set, const TileProducts& Tiles>
-HEDDLE_INLINE void block_of(const PackedProduct<float>& of, const float* after, Blocks& blocks) {
+HEDDLE_INLINE void multiply_block(const PackedProduct<float>& of, const float* after, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   Rest rest{tiles_of(of.rows) * ((of.columns + kWidth - 1) / kWidth), Lines::of(of.next[0]),
             Lines::of(of.next[1])};
@@ -230,7 +230,7 @@ HEDDLE_INLINE void block_of(const PackedProduct<float>& of, const float* after, 
 }
 
 template <class Set, const TileProducts& Tiles>
-HEDDLE_INLINE void product_of(const PackedProduct<float>& of, Blocks& blocks) {
+HEDDLE_INLINE void multiply_packed(const PackedProduct<float>& of, Blocks& blocks) {
   static_assert(kColumns % (Set::kColumns * Set::kLanes) == 0 && kRows % kTileRows == 0 &&
                 Set::kColumns * Set::kLanes <= 64);
   for (int64_t left = 0; left < of.columns; left += kColumns)
@@ -249,7 +249,7 @@ HEDDLE_INLINE void product_of(const PackedProduct<float>& of, Blocks& blocks) {
         after = of.b.at(0, left + kColumns);
       if (after != nullptr) block.next[0] = block.next[1] = {};
       block.asked = of.asked && of.columns <= kColumns && of.depth <= kDepth;
-      block_of<Set, Tiles>(block, after, blocks);
+      multiply_block<Set, Tiles>(block, after, blocks);
     }
 }
 

@@ -81,9 +81,9 @@ Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& o
       z_(config_.group + "/z_loss", LossDivisor::microbatches) {
   check(config_);
   add_slot("weight", weight, init);
-  if (config_.bias) add_slot_of("bias", bias, config_.experts, kZeros, options);
-  if (config_.norm_eps > 0) add_slot_of("scale", scale, config_.hidden, kOnes, options);
-  if (config_.expert_scale) add_slot_of("per_expert_scale", expert_scale, config_.experts, kOnes, options);
+  if (config_.bias) add_vector("bias", bias, config_.experts, kZeros, options);
+  if (config_.norm_eps > 0) add_vector("scale", scale, config_.hidden, kOnes, options);
+  if (config_.expert_scale) add_vector("per_expert_scale", expert_scale, config_.experts, kOnes, options);
   if (config_.correction) {
     const auto wide = options.dtype() == at::kDouble ? at::kDouble : at::kFloat;
     correction = model::make_parameter({config_.experts}, kZeros, options.dtype(wide));
@@ -104,8 +104,8 @@ Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& o
   if (config_.z_loss != 0) add_side_output(z_);
 }
 
-void Router::add_slot_of(const char* name, at::Tensor& slot, int64_t size, const Init& init,
-                         const at::TensorOptions& options) {
+void Router::add_vector(const char* name, at::Tensor& slot, int64_t size, const Init& init,
+                        const at::TensorOptions& options) {
   slot = model::make_parameter({size}, init, options);
   add_slot(name, slot, init);
 }

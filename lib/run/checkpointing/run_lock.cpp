@@ -68,7 +68,7 @@ void refuse_where_a_run_saves(const std::filesystem::path& directory, std::chron
 bool is_run_lock(const std::filesystem::path& file) {
   static const text::Pattern kHolder("process [0-9]{1,18} on [^ \n]*\n?");
   constexpr size_t kLongest = 512;
-  return !kHolder.match(beginning_of(file, kLongest)).empty();
+  return !kHolder.match(read_beginning(file, kLongest)).empty();
 }
 
 RunLock::RunLock(const std::filesystem::path& directory) {

@@ -32,7 +32,8 @@ at::Tensor attend_last(const at::Tensor& q, const at::Tensor& k, const at::Tenso
                                 at::tensor({0, static_cast<int>(seen)}, at::kInt).view({1, 2})};
   const int64_t count = q.size(1) / heads.head_dim;
   const at::Tensor out = at::empty({1, count * heads.value_dim()}, q.options());
-  const at::Tensor log_sums = at::empty({count, 1}, q.options().dtype(model::wide_of(q.scalar_type())));
+  const at::Tensor log_sums =
+      at::empty({count, 1}, q.options().dtype(model::accumulation_dtype(q.scalar_type())));
   model::attend_ranges(in, model::blocked_shape(heads), out, log_sums);
   if (heads.sinks.defined()) model::add_sinks(heads.sinks, out, log_sums);
   return out;

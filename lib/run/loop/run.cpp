@@ -49,7 +49,7 @@ int64_t text_tokens(const RunSpec& run, const StepInfo& info) {
   if (rows.packing() == nullptr && !rows.is_uneven()) return (info.end - info.begin) * rows.length();
   const SampleOrder order = order_of(run, info.epoch);
   int64_t tokens = 0;
-  for (int64_t place = info.begin; place < info.end; ++place) tokens += rows.text_of(order[place]);
+  for (int64_t place = info.begin; place < info.end; ++place) tokens += rows.text_tokens(order[place]);
   return tokens;
 }
 

@@ -21,7 +21,7 @@ bool is_checkpoint_pointer(const std::filesystem::path& entry) {
   const std::filesystem::path target = std::filesystem::read_symlink(entry, missing);
   if (!missing) return steps_of(target).has_value();
   constexpr size_t kLongest = 100;
-  std::string name = beginning_of(entry, kLongest);
+  std::string name = read_beginning(entry, kLongest);
   while (name.ends_with('\n')) name.pop_back();
   return name.find('/') == name.npos && steps_of(name).has_value();
 }

@@ -110,7 +110,7 @@ bool says_sharded_backend(const fs::path& file) {
 
 // Whether the file may be from torch.save(): a ZIP archive, or a bare pickle in older versions.
 bool may_be_pickle(const fs::path& file) {
-  const std::string begin = beginning_of(file, 2);
+  const std::string begin = read_beginning(file, 2);
   return begin.empty() || begin == "PK" || begin.front() == '\x80';
 }
 

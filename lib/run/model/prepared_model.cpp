@@ -256,7 +256,7 @@ PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
   return model;
 }
 
-std::filesystem::path place_of(const ModelSection& section) {
+std::filesystem::path model_path(const ModelSection& section) {
   if (section.source == ModelSection::Source::pretrained) return section.directory;
   return section.config.is_map() ? "" : section.config.as_text();
 }

@@ -87,7 +87,7 @@ struct TransformedModel {
 TransformedModel apply_transforms(PreparedModel model, bool exports, std::vector<std::string>& warnings);
 
 // Returns the file or directory of a model; empty if the recipe itself has the model's keys.
-std::filesystem::path place_of(const ModelSection& section);
+std::filesystem::path model_path(const ModelSection& section);
 
 // Warns of tensors in the files that the model does not use, sorted by name.
 void warn_of_unused(const PreparedModel& model, const Units& units, std::vector<std::string>& warnings);

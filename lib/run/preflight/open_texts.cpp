@@ -54,7 +54,7 @@ fs::path with_tokenizer(const fs::path& place) {
 }
 
 fs::path tokenizer_place(const std::string& name, const std::string& where) {
-  const fs::path path = recipe::path_of(name), place = directory_of(hub_directory(path, HubKind::model));
+  const fs::path path = recipe::expand_home(name), place = directory_of(hub_directory(path, HubKind::model));
   std::error_code ignored;
   if (fs::is_directory(place, ignored)) return with_tokenizer(place);
   const std::string hint = hub_directory_hint(path, HubKind::model);
@@ -77,7 +77,7 @@ TextTokenizer TextSets::tokenizer() const {
   const std::string name = is_name ? given.as_text() : text_at(given, "pretrained_model_name_or_path");
   if (!name.empty())
     out.directory = tokenizer_place(name, given.where());
-  else if (const fs::path of_model = place_of(recipe_.model); !of_model.empty())
+  else if (const fs::path of_model = model_path(recipe_.model); !of_model.empty())
     out.directory = tokenizer_place(of_model.string(), recipe_.model.where);
   if (!given.is_map()) return out;
   out.is_nemo = text_at(given, "_target_").find("NeMoAutoTokenizer") != std::string::npos ||

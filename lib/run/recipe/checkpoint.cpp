@@ -162,10 +162,10 @@ CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes, Secti
   add_not_built(notes.not_built, "checkpoint", checkpoint_schema(), words);
   note_skipped(words, notes);
   const auto path_or_none = [](const std::optional<std::string>& word) {
-    return word ? std::optional(path_of(*word)) : std::nullopt;
+    return word ? std::optional(expand_home(*word)) : std::nullopt;
   };
   return {words.enabled,
-          path_of(words.checkpoint_dir),
+          expand_home(words.checkpoint_dir),
           words.save_consolidated,
           path_or_none(words.restore_from),
           words.accept_other_data,
@@ -178,7 +178,7 @@ CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes, Secti
           std::nullopt,
           words.is_async.value_or(false),
           path_or_none(words.staging_dir),
-          where_of(section, "staging_dir")};
+          key_location(section, "staging_dir")};
 }
 
 std::optional<std::string> best_set(const Node& section, const std::string& key,
@@ -191,7 +191,7 @@ std::optional<std::string> best_set(const Node& section, const std::string& key,
   }
   if (key == "default") return sets.size() == 1 ? std::optional(sets.front().name) : std::nullopt;
   const std::string nearest = text::nearest(key, names);
-  throw Error(ErrorCode::config, where_of(section, "best_metric_key"),
+  throw Error(ErrorCode::config, key_location(section, "best_metric_key"),
               "no validation set is named '" + text::excerpt(key) + "'; the recipe " +
                   (names.empty() ? "has none" : "has " + text::join(names)),
               nearest.empty() ? "use one of these names; default is the section validation_dataset"

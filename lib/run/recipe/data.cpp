@@ -90,7 +90,7 @@ int64_t row_length(const Node& section, std::optional<int64_t> seq_len, bool has
             section.path() + ".lengths");
   if (!seq_len && size == 0) throw Error(ErrorCode::config, section.where(), "seq_len is missing");
   if (size > 0 && seq_len && *seq_len != size)
-    throw Error(ErrorCode::config, where_of(section, "seq_len"),
+    throw Error(ErrorCode::config, key_location(section, "seq_len"),
                 "seq_len is " + std::to_string(*seq_len) + ", but packed_sequence.packed_sequence_size is " +
                     std::to_string(size) + "; rows have one length",
                 "remove " + section.path() + ".seq_len; packs have packed_sequence_size tokens");
@@ -125,14 +125,14 @@ DatasetSection read_dataset(const Node& section, const PackedSection* packed, No
   dataset.whole = packed != nullptr;
   if (dataset.target != kTokenFiles) return dataset;
   const TokenFilesSection files = read_token_files(section, found);
-  dataset.where = where_of(section, "file_pattern");
+  dataset.where = key_location(section, "file_pattern");
   found.check({"seq_len", "lengths"}, [&] {
     if (packed != nullptr)
       dataset.sequence_length = row_length(section, files.sequence_length, !files.lengths.empty(), *packed);
   });
   dataset.section = right_keys(section, found);
   dataset.whole = dataset.whole && found.unread.empty();
-  dataset.length_where = where_of(section, "seq_len");
+  dataset.length_where = key_location(section, "seq_len");
   for (const std::string& one : files.not_built) not_built.push_back(section.path() + "." + one);
   return dataset;
 }
@@ -146,7 +146,7 @@ Loader read_dataloader(const Node& section, std::optional<int64_t> local_batch_s
   });
   found.check({"batch_size"}, [&] {
     if (words.batch_size && local_batch_size && *words.batch_size != *local_batch_size)
-      throw Error(ErrorCode::config, where_of(section, "batch_size"),
+      throw Error(ErrorCode::config, key_location(section, "batch_size"),
                   "batch_size is " + std::to_string(*words.batch_size) +
                       ", but step_scheduler.local_batch_size is " + std::to_string(*local_batch_size) +
                       "; a microbatch has one size",

@@ -94,22 +94,22 @@ const ConfigSchema<ModelFields>& model_schema() {
 void read_pretrained(const Node& section, const ModelFields& words, ModelSection& model) {
   const bool has_config = !words.config.is_null();
   if (!words.directory && has_config)
-    refuse(where_of(section, "config"),
+    refuse(key_location(section, "config"),
            "from_pretrained takes config only together with pretrained_model_name_or_path",
            "set pretrained_model_name_or_path, or use from_config for random weights");
   if (!words.directory || words.directory->empty())
     refuse(section.where(), "the model is missing: neither pretrained_model_name_or_path nor config is set",
            "model: {config: {model_type: llama, hidden_size: 64, ...}} trains from random weights");
   model.source = ModelSection::Source::pretrained;
-  model.directory = path_of(*words.directory);
+  model.directory = expand_home(*words.directory);
   model.overrides = {words.config, words.export_config};
   if (words.export_config && !has_config)
-    refuse(where_of(section, "export_config"),
+    refuse(key_location(section, "export_config"),
            "export_config is set, but config is not, so there are no keys to export",
            "set config to the keys that this run changes, or remove export_config");
   if (has_config && (!words.config.is_map() || words.config.size() == 0))
     refuse(
-        where_of(section, "config"),
+        key_location(section, "config"),
         "together with pretrained_model_name_or_path, config must be a map of keys that replace those of its "
         "config.json, got " +
             words.config.written(),
@@ -135,11 +135,11 @@ std::string type_of_class(const std::string& target) {
 void read_config(const Node& section, const ModelFields& words, ModelSection& model) {
   Node keys = words.config;
   if (keys.kind() == Node::Kind::text) {
-    model.config = Node::text(path_of(keys.as_text()), keys.mark(), keys.path());
+    model.config = Node::text(expand_home(keys.as_text()), keys.mark(), keys.path());
     return;
   }
   if (!keys.is_map())
-    refuse(where_of(section, "config"),
+    refuse(key_location(section, "config"),
            "expected a map of Hugging Face keys or the path of a config.json, got " + keys.written());
   std::optional<Node> base;
   for (const char* name : {"name_or_path", "pretrained_model_name_or_path"}) {
@@ -151,16 +151,16 @@ void read_config(const Node& section, const ModelFields& words, ModelSection& mo
     if (const std::string type = type_of_class(target->as_text()); !type.empty())
       keys = keys.with("model_type", Node::text(type, target->mark(), target->path()));
   for (const char* steers : {"_target_", "trust_remote_code"}) keys = keys.without(steers);
-  model.config = base ? Node::text(path_of(base->as_text()), base->mark(), base->path()) : keys;
+  model.config = base ? Node::text(expand_home(base->as_text()), base->mark(), base->path()) : keys;
   if (base && keys.size() > 0) model.overrides = {keys, true};
 }
 
 void read_from_config(const Node& section, const ModelFields& words, ModelSection& model) {
   if (words.directory)
-    refuse(where_of(section, "pretrained_model_name_or_path"),
+    refuse(key_location(section, "pretrained_model_name_or_path"),
            "from_config takes no pretrained_model_name_or_path", "set config to the path of a config.json");
   if (words.export_config)
-    refuse(where_of(section, "export_config"),
+    refuse(key_location(section, "export_config"),
            "export_config needs a config together with pretrained_model_name_or_path; a model with random "
            "weights is "
            "always exported with its keys",
@@ -169,7 +169,7 @@ void read_from_config(const Node& section, const ModelFields& words, ModelSectio
   model.source = ModelSection::Source::config;
   if (!words.load_base_model) return;
   if (model.config.kind() != Node::Kind::text)
-    refuse(where_of(section, "load_base_model"), "load_base_model is set, but config names no model",
+    refuse(key_location(section, "load_base_model"), "load_base_model is set, but config names no model",
            "config: {pretrained_model_name_or_path: DIRECTORY}");
   model.source = ModelSection::Source::pretrained;
   model.directory = model.config.as_text();

@@ -124,7 +124,7 @@ std::vector<FieldInfo> group_fields() {
 void read_optimizer(const Node& section, OptimizerSection& out) {
   if (!section.is_map()) (void)optimizer_schema().read(section);  // throws
   const Node* target = section.find("_target_");
-  out.where = where_of(section, "_target_");
+  out.where = key_location(section, "_target_");
   out.own = keys_of(section, false);
   if (target != nullptr && target->kind() == Node::Kind::text)
     out.name = target->as_text().substr(target->as_text().find_last_of(".:") + 1);
@@ -136,7 +136,7 @@ void read_optimizer(const Node& section, OptimizerSection& out) {
   out.groups = words.groups;
   found.errors.raise();
   for (size_t i = 0; i < out.groups.size(); ++i)
-    out.groups_where.push_back(where_of(section.find("param_group_overrides")->items()[i], "pattern"));
+    out.groups_where.push_back(key_location(section.find("param_group_overrides")->items()[i], "pattern"));
 }
 
 namespace {

@@ -15,7 +15,7 @@ namespace {
 // Resolves a word that looks like a path: relative to the file that contains it, or for an override to the
 // working directory.
 std::filesystem::path resolved(const std::string& word, const Mark& mark) {
-  const std::filesystem::path path(path_of(word));
+  const std::filesystem::path path(expand_home(word));
   if (path.is_absolute() || mark.file.starts_with("--")) return path;
   return (std::filesystem::path(mark.file).parent_path() / path).lexically_normal();
 }
@@ -72,7 +72,7 @@ void warn_of_plugin_path(const Log& log) {
 
 PluginRegistry open_plugins(const Node& root, const Log& log) {
   warn_of_plugin_path(log);
-  const PluginsSection section = recipe::read_plugins(recipe::section_of(root, "plugins"));
+  const PluginsSection section = recipe::read_plugins(recipe::find_section(root, "plugins"));
   const std::vector<std::filesystem::path> places(section.places.begin(), section.places.end());
   PluginRegistry plugins(plugin::search_path(places), log);
   for (const std::string& one : section.load) plugins.load(one);

@@ -80,7 +80,7 @@ class RecipeReader {
 
  private:
   recipe::NotBuilt& not_built() { return recipe_.not_built; }
-  Node of(const std::string& section) const { return recipe::section_of(root_, section); }
+  Node of(const std::string& section) const { return recipe::find_section(root_, section); }
   bool given(const std::string& section) const {
     const Node* node = root_.find(section);
     return node != nullptr && !node->is_null();
@@ -150,7 +150,7 @@ class RecipeReader {
   void check_type(const Node& section, const recipe::Loader& loader) {
     if (!loader.type || !recipe_.dataset) return;
     if (recipe_.dataset->target != kMegatronBlend)
-      throw Error(ErrorCode::config, recipe::where_of(section, "dataloader_type"),
+      throw Error(ErrorCode::config, recipe::key_location(section, "dataloader_type"),
                   "dataloader_type is only supported by Megatron dataset configs",
                   "remove it, and set dataloader.shuffle instead");
     if (*loader.type == "cyclic")

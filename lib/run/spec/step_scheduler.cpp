@@ -48,7 +48,7 @@ bool StepScheduler::is_last_of_epoch(int64_t step) const {
   return epoch_steps_ != kEndless && step % epoch_steps_ == epoch_steps_ - 1;
 }
 
-StepInfo StepScheduler::moment_of(int64_t step, int64_t epoch) const {
+StepInfo StepScheduler::step_info(int64_t step, int64_t epoch) const {
   StepInfo info;
   info.step = step;
   info.epoch = epoch;
@@ -66,7 +66,7 @@ StepInfo StepScheduler::moment_of(int64_t step, int64_t epoch) const {
 
 std::optional<StepInfo> StepScheduler::next() {
   if (step_ >= total_steps_) return std::nullopt;
-  const StepInfo info = moment_of(step_, epoch_);
+  const StepInfo info = step_info(step_, epoch_);
   if (is_last_of_epoch(step_)) ++epoch_;
   ++step_;
   return info;
@@ -78,7 +78,7 @@ void StepScheduler::go_on_from(int64_t step) {
 }
 
 StepInfo StepScheduler::at(int64_t step) const {
-  return moment_of(step, epoch_steps_ == kEndless ? epoch_ : step / epoch_steps_);
+  return step_info(step, epoch_steps_ == kEndless ? epoch_ : step / epoch_steps_);
 }
 
 int64_t StepScheduler::saves_from(int64_t first) const {

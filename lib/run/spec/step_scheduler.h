@@ -47,7 +47,7 @@ class StepScheduler {
 
  private:
   bool is_last_of_epoch(int64_t step) const;
-  StepInfo moment_of(int64_t step, int64_t epoch) const;
+  StepInfo step_info(int64_t step, int64_t epoch) const;
 
   StepSection section_;
   int64_t samples_ = std::numeric_limits<int64_t>::max();

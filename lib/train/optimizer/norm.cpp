@@ -261,7 +261,7 @@ at::Tensor skip_above(const at::Tensor& norm, double largest, const at::Tensor& 
   return fits.neg_().add_(1);
 }
 
-at::Tensor doubts_of(const at::Tensor& loss) {
+at::Tensor nonfinite_flag(const at::Tensor& loss) {
   return (loss - loss).ne(0).to(at::kDouble);
 }
 

@@ -27,7 +27,7 @@ HEDDLE_API double largest_norm(std::optional<double> max_norm);
 HEDDLE_API at::Tensor skip_above(const at::Tensor& norm, double largest, const at::Tensor& doubts = {});
 
 // The argument `doubts` of GradientNorm::measure: fp64 [1], 1 where a number of `loss` is not finite, else 0.
-HEDDLE_API at::Tensor doubts_of(const at::Tensor& loss);
+HEDDLE_API at::Tensor nonfinite_flag(const at::Tensor& loss);
 
 // The divisor of the gradients, so that their norm becomes at most max_norm: max(1, (norm + 1e-6) /
 // max_norm), fp32 [1]. torch.nn.utils.clip_grad_norm_ multiplies by the reciprocal.

@@ -215,7 +215,7 @@ char* Arena::lend(size_t bytes) {
 
 void Arena::take_back(char* memory, size_t bytes) {
   const std::lock_guard lock(mutex_);
-  const size_t start = place_of(memory);
+  const size_t start = offset(memory);
   bytes = whole_pages(bytes);
   ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
               static_cast<off_t>(bytes));

@@ -86,7 +86,7 @@ class Arena {
   char* lend(size_t bytes);
   void take_back(char* memory, size_t bytes);
   // The offset of that memory in the arena; 0: not in the arena.
-  size_t place_of(const char* memory) const {
+  size_t offset(const char* memory) const {
     return memory > start_ && memory < start_ + kArenaBytes ? static_cast<size_t>(memory - start_) : 0;
   }
   const char* at(size_t place) const { return start_ + place; }

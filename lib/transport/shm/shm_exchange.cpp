@@ -99,7 +99,7 @@ namespace {
 constexpr int kReduceAt = 3, kTypeAt = 5, kPeerAt = 13, kCountAt = 29;
 }
 
-uint64_t what_of(const Call& call) {
+uint64_t encode_call(const Call& call) {
   const auto number = [](auto value) { return static_cast<uint64_t>(value); };
   const bool rows = call.operation == Operation::all_to_all;
   return number(call.operation) | number(call.reduce) << kReduceAt |
@@ -107,16 +107,16 @@ uint64_t what_of(const Call& call) {
          (rows ? 0 : number(call.in.numel())) << kCountAt;
 }
 
-std::string describe(uint64_t what) {
-  const auto operation = static_cast<Operation>(what & 7);
-  const auto reduce = static_cast<Reduce>(what >> kReduceAt & 3);
+std::string describe(uint64_t code) {
+  const auto operation = static_cast<Operation>(code & 7);
+  const auto reduce = static_cast<Reduce>(code >> kReduceAt & 3);
   std::string text = name_of(operation);
   if (reduce == Reduce::max) text += " (max)";
   if (reduce == Reduce::average) text += " (average)";
-  if (operation == Operation::broadcast) text += " from " + std::to_string(what >> kPeerAt & 0xffff);
+  if (operation == Operation::broadcast) text += " from " + std::to_string(code >> kPeerAt & 0xffff);
   text += " of ";
-  if (operation != Operation::all_to_all) text += std::to_string(what >> kCountAt) + " ";
-  return text + c10::toString(static_cast<at::ScalarType>(what >> kTypeAt & 0xff));
+  if (operation != Operation::all_to_all) text += std::to_string(code >> kCountAt) + " ";
+  return text + c10::toString(static_cast<at::ScalarType>(code >> kTypeAt & 0xff));
 }
 
 }  // namespace heddle::mesh

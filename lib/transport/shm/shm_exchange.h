@@ -47,7 +47,7 @@ std::unique_ptr<Exchange> make_exchange(const Call& call, int rank, int size, si
 
 // Properties of a call that must be equal on all ranks, as a number and as a text: "all_reduce (max) of 12
 // Float".
-uint64_t what_of(const Call& call);
-std::string describe(uint64_t what);
+uint64_t encode_call(const Call& call);
+std::string describe(uint64_t code);
 
 }  // namespace heddle::mesh

@@ -21,7 +21,7 @@ void ShmRounds::attach(std::vector<Outbox*> boxes, std::vector<std::shared_ptr<A
 
 Memory ShmRounds::memory_of(const Call& call) const {
   const auto* start = static_cast<const char*>(call.in.const_data_ptr());
-  return arenas_[rank_]->place_of(start) != 0 ? Memory::shared : Memory::own;
+  return arenas_[rank_]->offset(start) != 0 ? Memory::shared : Memory::own;
 }
 
 void ShmRounds::post(const std::shared_ptr<Pending>& pending) {
@@ -30,7 +30,7 @@ void ShmRounds::post(const std::shared_ptr<Pending>& pending) {
   if (exchange->rounds() == 0) return pending->finish_part();
   const uint64_t first = posted_;
   posted_ += exchange->rounds();
-  line_.push_back({pending, std::move(exchange), first, what_of(pending->call)});
+  line_.push_back({pending, std::move(exchange), first, encode_call(pending->call)});
 }
 
 uint64_t ShmRounds::least_read() const {
@@ -49,7 +49,7 @@ bool ShmRounds::has_room() {
 size_t ShmRounds::lend(const Exchange& exchange, int round) const {
   if (exchange.payload(round) < kLendFrom) return 0;
   const char* source = exchange.source(round);
-  return source == nullptr ? 0 : arenas_[rank_]->place_of(source);
+  return source == nullptr ? 0 : arenas_[rank_]->offset(source);
 }
 
 bool ShmRounds::put() {
@@ -65,7 +65,7 @@ bool ShmRounds::put() {
     slot.place = lend(exchange, round);
     entry.lends = entry.lends || slot.place != 0;
     if (slot.place == 0) exchange.put(round, small ? slot.small.data() : box.data[written_ % kSlots]);
-    slot.what = entry.what;
+    slot.call_code = entry.call_code;
     slot.stamp.store(written_ + 1, std::memory_order_release);
     exchange.keep(round);
   }
@@ -75,11 +75,11 @@ bool ShmRounds::put() {
 }
 
 void ShmRounds::compare(const Entry& entry, int peer) const {
-  const uint64_t other = boxes_[peer]->slots[read_ % kSlots].what;
-  if (other == entry.what) return;
+  const uint64_t other = boxes_[peer]->slots[read_ % kSlots].call_code;
+  if (other == entry.call_code) return;
   throw Error(ErrorCode::internal, "mesh",
               "ranks call different collectives on " + name_ + ": rank " + std::to_string(rank_) +
-                  " of the group " + describe(entry.what) + ", rank " + std::to_string(peer) + " " +
+                  " of the group " + describe(entry.call_code) + ", rank " + std::to_string(peer) + " " +
                   describe(other));
 }
 

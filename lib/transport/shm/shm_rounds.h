@@ -33,7 +33,7 @@ constexpr size_t kApart = 16 * 1024;  // between slots, so that their beginnings
 // A rank's header of one round. A few bytes are in the cache line that others read anyway.
 struct alignas(kLine) Slot {
   std::atomic<uint64_t> stamp{0};  // the round's number plus one, once it can be read
-  uint64_t what = 0;
+  uint64_t call_code = 0;          // of encode_call()
   uint64_t place = 0;  // in the owner's arena, of a part that is read in its tensor; 0: it is in the slot
   std::array<char, kLine - 24> small{};
 };
@@ -69,8 +69,8 @@ class ShmRounds {
   struct Entry {
     std::shared_ptr<Pending> pending;
     std::unique_ptr<Exchange> exchange;
-    uint64_t first, what;  // the number of its first round
-    bool lends = false;    // the others read this rank's tensor
+    uint64_t first, call_code;  // the number of its first round
+    bool lends = false;         // the others read this rank's tensor
   };
   struct Lent {
     std::shared_ptr<Pending> pending;

@@ -88,7 +88,7 @@ void read_router(const Node& keys, Mixture& mixture) {
     model::refuse(*keys.find("router_dtype"), "expected float32 or null, got '" + dtype + "'");
 }
 
-const char* word_of(Form form) {
+const char* form_name(Form form) {
   return form == Form::layer      ? "layer"
          : form == Form::sequence ? "sequence"
          : form == Form::global   ? "global"
@@ -196,7 +196,7 @@ void write_balance(const Mixture& mixture, nlohmann::ordered_json& out) {
   out["num_experts_per_tok"] = mixture.top_k;
   out["output_router_logits"] = mixture.balance.form == Form::model;
   out["router_aux_loss_coef"] = mixture.balance.coefficient;
-  out["router_aux_loss_type"] = word_of(mixture.balance.form);
+  out["router_aux_loss_type"] = form_name(mixture.balance.form);
   if (mixture.z_loss != 0) out["router_z_loss_coef"] = mixture.z_loss;
   if (mixture.router_in_fp32) out["router_dtype"] = "float32";
   if (mixture.in_turn) out["fake_balanced_gate"] = true;

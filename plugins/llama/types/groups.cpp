@@ -20,7 +20,7 @@ struct Place {
   const ModelType* type;
 };
 
-Place place_of(std::string_view model_type) {
+Place find_type(std::string_view model_type) {
   for (const ModelGroup* group : groups())
     for (const ModelType& type : group->types)
       if (type.name == model_type) return {group, &type};
@@ -43,7 +43,7 @@ bool has(const Key& key, std::string_view model_type) {
 }  // namespace
 
 const ModelType& type_of(std::string_view model_type) {
-  return *place_of(model_type).type;
+  return *find_type(model_type).type;
 }
 
 std::vector<std::string> type_names() {
@@ -55,7 +55,7 @@ std::vector<std::string> type_names() {
 
 std::vector<FieldInfo> keys_of(std::string_view model_type) {
   std::vector<FieldInfo> out = common_keys();
-  for (const Key& key : place_of(model_type).group->keys)
+  for (const Key& key : find_type(model_type).group->keys)
     if (has(key, model_type)) out.push_back(key.info);
   return out;
 }

@@ -14,8 +14,8 @@ struct TransferWait {
   std::string key, what;
 };
 
-// The waits of all ranks of a training run. NCCL creates the communicator of a pair in its first transfer, which
-// blocks the host until the other rank makes the same call.
+// Detects deadlocks between the ranks of a training run. NCCL creates the communicator of a pair in its first
+// transfer, which blocks the host until the other rank makes the same call.
 class DeadlockDetector {
  public:
   // Called when a rank begins to wait. If its peer already waits for it, both continue. Throws

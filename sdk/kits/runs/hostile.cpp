@@ -115,8 +115,8 @@ class LateCommunicator : public Communicator, public mesh::ConnectsAhead {
     const int peer = sends ? target : source;
     const std::string at = std::to_string(ranks_[peer]) + " on " + name();
     faults_->deadlocks().begin({ranks_[rank()], ranks_[peer],
-                               key_ + std::to_string(source) + ">" + std::to_string(target),
-                               (sends ? "send to rank " : "receive from rank ") + at});
+                                key_ + std::to_string(source) + ">" + std::to_string(target),
+                                (sends ? "send to rank " : "receive from rank ") + at});
     const at::Tensor mine = at::empty({1}, at::kByte), its = at::empty({1}, at::kByte);
     *mine.mutable_data_ptr<uint8_t>() = 0;
     const auto sent = inner_->send(mine, peer, sends ? kMeets : kAnswers);

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "../watch.h"
+#include "deadlock_detector.h"
 #include "heddle/base/export.h"
 #include "heddle/mesh/rendezvous.h"
-#include "deadlock_detector.h"
 
 namespace heddle::kits {
 

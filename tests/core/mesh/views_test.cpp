@@ -124,7 +124,7 @@ Views mixed() {
 }
 
 std::string fault(const std::vector<std::string>& axes) {
-  return mixed().fault_of(axes);
+  return mixed().axes_error(axes);
 }
 
 TEST(Views, ReportInvalidAxesOfAParameter) {
@@ -152,7 +152,7 @@ TEST(Views, KnowAnAxisWithoutAView) {
   const Views dense(ViewShape{1, 1, 4, 1, 1}.axes(), 4, {}, AxisTable());
   EXPECT_FALSE(dense.has("ep"));
   EXPECT_TRUE(dense.find("ep").axes.empty());  // its size may be read: this rank alone
-  EXPECT_EQ(dense.fault_of(std::vector<std::string>{"ep"}),
+  EXPECT_EQ(dense.axes_error(std::vector<std::string>{"ep"}),
             "the axis 'ep' is in no view of this mesh, which is (pp=1, dp_replicate=1, dp_shard=4, cp=1, "
             "tp=1)");
 }

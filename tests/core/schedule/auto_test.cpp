@@ -63,8 +63,8 @@ double found(const Sizes& sizes, const Measured& measured) {
   const Auto automatic;
   const ScheduleTable table = automatic.plan_for(sizes.ranks, sizes.stages, sizes.microbatches, measured);
   const auto placement = placed(automatic, sizes.ranks, sizes.stages);
-  EXPECT_EQ(tests::fault_of(table, placement, sizes.microbatches), "");
-  EXPECT_EQ(tests::fault_of(schedule::lower(table, placement), placement, sizes.microbatches), "");
+  EXPECT_EQ(tests::table_error(table, placement, sizes.microbatches), "");
+  EXPECT_EQ(tests::table_error(schedule::lower(table, placement), placement, sizes.microbatches), "");
   EXPECT_LE(peak_of(table, sizes.each()), measured.limit);
   return schedule::simulate(table, placement, measured.stages).length;
 }

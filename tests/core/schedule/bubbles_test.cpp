@@ -23,9 +23,9 @@ Ran ran(const IPipelineSchedule& schedule, int ranks, int each, int microbatches
   const ScheduleTable table = schedule.plan(ranks, stages, microbatches);
   std::vector<int> placement;
   for (int stage = 0; stage < stages; ++stage) placement.push_back(schedule.rank_of(stage, ranks, stages));
-  EXPECT_EQ(tests::fault_of(table, placement, microbatches), "");
+  EXPECT_EQ(tests::table_error(table, placement, microbatches), "");
   const ScheduleTable lowered = schedule::lower(table, placement);
-  EXPECT_EQ(tests::fault_of(lowered, placement, microbatches), "");
+  EXPECT_EQ(tests::table_error(lowered, placement, microbatches), "");
   EXPECT_EQ(tests::late_receives(lowered, placement), 0);
   const schedule::Simulation run = schedule::simulate(table, placement, kEqual);
   Ran out{run.length, 0, *std::max_element(run.peak.begin(), run.peak.end())};
@@ -92,15 +92,15 @@ TEST(Schedules, RunOnlyForwardsForAnyNumberOfMicrobatches) {
         SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(each) + " each");
         const auto loop = schedule::loop_placement(ranks, ranks * each);
         const auto wave = schedule::forward_wave(loop, ranks, microbatches);
-        EXPECT_EQ(tests::fault_of(wave, loop, microbatches, schedule::Purpose::evaluation), "");
-        EXPECT_EQ(
-            tests::fault_of(schedule::lower(wave, loop), loop, microbatches, schedule::Purpose::evaluation),
-            "");
+        EXPECT_EQ(tests::table_error(wave, loop, microbatches, schedule::Purpose::evaluation), "");
+        EXPECT_EQ(tests::table_error(schedule::lower(wave, loop), loop, microbatches,
+                                     schedule::Purpose::evaluation),
+                  "");
         if (each != 2) continue;
         const auto v = schedule::v_placement(ranks, 2 * ranks);
         const auto both = schedule::forward_wave(v, ranks, microbatches);
-        EXPECT_EQ(tests::fault_of(schedule::lower(both, v), v, microbatches, schedule::Purpose::evaluation),
-                  "");
+        EXPECT_EQ(
+            tests::table_error(schedule::lower(both, v), v, microbatches, schedule::Purpose::evaluation), "");
       }
 }
 

@@ -14,21 +14,22 @@ namespace {
 
 using schedule::lower;
 using schedule::Purpose;
-using tests::fault_of;
+using tests::table_error;
 
 TEST(ScheduleCheck, AcceptsEveryKindOfScheduleBeforeAndAfterLowering) {
   for (int ranks = 1; ranks <= 6; ++ranks)
     for (int microbatches : {1, 2, 3, 5, 8, 13})
       for (const tests::Planned& planned : tests::every_kind(ranks, microbatches)) {
         const auto say = [&] { return planned.name + " on " + std::to_string(ranks); };
-        ASSERT_EQ(fault_of(planned.table, planned.rank_of_stage, microbatches), "") << say();
+        ASSERT_EQ(table_error(planned.table, planned.rank_of_stage, microbatches), "") << say();
         const ScheduleTable lowered = lower(planned.table, planned.rank_of_stage);
-        ASSERT_EQ(fault_of(lowered, planned.rank_of_stage, microbatches), "") << say();
+        ASSERT_EQ(table_error(lowered, planned.rank_of_stage, microbatches), "") << say();
         const ScheduleTable forwards =
             lower(schedule::forward_wave(planned.rank_of_stage, static_cast<int>(planned.table.size()),
                                          planned.microbatches),
                   planned.rank_of_stage);
-        ASSERT_EQ(fault_of(forwards, planned.rank_of_stage, microbatches, Purpose::evaluation), "") << say();
+        ASSERT_EQ(table_error(forwards, planned.rank_of_stage, microbatches, Purpose::evaluation), "")
+            << say();
       }
 }
 
@@ -36,7 +37,7 @@ TEST(ScheduleCheck, AcceptsEveryKindOfScheduleBeforeAndAfterLowering) {
 struct Pair {
   tests::Planned planned = tests::fill_and_drain(2, 2);
   ScheduleTable table = lower(planned.table, planned.rank_of_stage);
-  std::string fault() const { return fault_of(table, planned.rank_of_stage, 2); }
+  std::string fault() const { return table_error(table, planned.rank_of_stage, 2); }
   std::vector<Action>& row(int rank) { return table[rank]; }
   size_t at(int rank, const std::string& name) {
     for (size_t i = 0; i < row(rank).size(); ++i)
@@ -127,9 +128,10 @@ TEST(ScheduleCheck, NamesUnknownStagesAndMicrobatches) {
   EXPECT_EQ(Pair().append(0, {Action::receive_forward, 0, 0}).fault(),
             "rank 0, step 11: 0RECV_F0: stage 0 has no neighbour there to receive from");
   const ScheduleTable alone = {{{Action::forward, 0, 0}, {Action::send_forward, 0, 0}}};
-  EXPECT_EQ(fault_of(alone, {0, 0}, 1),
+  EXPECT_EQ(table_error(alone, {0, 0}, 1),
             "rank 0, step 1: 0SEND_F0: the stages 0 and 1 are both on this rank, so that nothing is sent");
-  EXPECT_EQ(fault_of(alone, {0, 3}, 1), "rank 3, step 0: 1F0: the table has no row for this rank; it has 1");
+  EXPECT_EQ(table_error(alone, {0, 3}, 1),
+            "rank 3, step 0: 1F0: the table has no row for this rank; it has 1");
 }
 
 TEST(ScheduleCheck, NamesCrossedTransfers) {
@@ -147,7 +149,7 @@ TEST(ScheduleCheck, NamesADeadlockOfComputations) {
   const ScheduleTable table = {
       {{Action::forward, 0, 0}, {Action::backward, 0, 0}, {Action::forward, 0, 1}, {Action::backward, 0, 1}},
       {{Action::forward, 1, 0}, {Action::forward, 1, 1}, {Action::backward, 1, 0}, {Action::backward, 1, 1}}};
-  EXPECT_EQ(fault_of(table, {0, 1}, 2),
+  EXPECT_EQ(table_error(table, {0, 1}, 2),
             "rank 0, step 1: 0B0: deadlock: rank 0 at 0B0 (step 1) waits for rank 1, rank 1 at 1F1 (step 1) "
             "waits for rank 0");
   EXPECT_EQ(tests::thrown_by([&] {
@@ -170,14 +172,14 @@ TEST(ScheduleCheck, NamesADeadlockOfTransfersInARing) {
     std::rotate(row.begin(), at, at + 1);
   };
   move_to_front(0, {Action::receive_forward, 3, 0});
-  EXPECT_EQ(fault_of(table, planned.rank_of_stage, 1),
+  EXPECT_EQ(table_error(table, planned.rank_of_stage, 1),
             "rank 0, step 0: 3RECV_F0: deadlock: rank 0 at 3RECV_F0 (step 0) waits for rank 2, rank 2 at "
             "2RECV_F0 (step 0) waits for rank 1, rank 1 at 1RECV_F0 (step 0) waits for rank 0");
 }
 
 TEST(ScheduleCheck, AcceptsOnlyForwardsInAnEvaluation) {
   const tests::Planned planned = tests::fill_and_drain(1, 1);
-  EXPECT_EQ(fault_of(planned.table, {0}, 1, Purpose::evaluation),
+  EXPECT_EQ(table_error(planned.table, {0}, 1, Purpose::evaluation),
             "rank 0, step 1: 0B0: an evaluation runs forwards alone");
 }
 

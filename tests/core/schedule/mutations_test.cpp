@@ -10,7 +10,7 @@ namespace heddle {
 namespace {
 
 using schedule::lower;
-using tests::fault_of;
+using tests::table_error;
 
 tests::Planned any_planned() {
   const int ranks = *rc::gen::inRange(2, 7);
@@ -26,7 +26,7 @@ std::pair<int, int> any_place(const ScheduleTable& table) {
 }
 
 void expect_refused(const tests::Planned& planned, const ScheduleTable& broken) {
-  const std::string fault = fault_of(broken, planned.rank_of_stage, planned.microbatches);
+  const std::string fault = table_error(broken, planned.rank_of_stage, planned.microbatches);
   RC_ASSERT(fault.starts_with("rank "));
 }
 

@@ -70,9 +70,9 @@ void compare(const IPipelineSchedule& schedule, const std::string& name, std::is
     }
     const ScheduleTable table = schedule.plan(ranks, ranks * each, microbatches);
     ASSERT_EQ(pytorch_hash_of(table), expected) << text_of(table);
-    ASSERT_EQ(tests::fault_of(table, placement, microbatches), "");
+    ASSERT_EQ(tests::table_error(table, placement, microbatches), "");
     const ScheduleTable lowered = schedule::lower(table, placement);
-    ASSERT_EQ(tests::fault_of(lowered, placement, microbatches), "");
+    ASSERT_EQ(tests::table_error(lowered, placement, microbatches), "");
     ASSERT_EQ(tests::late_receives(lowered, placement), 0);
     ++compared.same;
   }

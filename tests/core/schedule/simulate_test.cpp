@@ -48,7 +48,7 @@ TEST(ScheduleSimulate, StartsAndEndsOverlappedActionsTogether) {
        {Action::backward, 0, 1}},
       {{Action::forward, 1, 0}, {Action::backward, 1, 0}, {Action::forward, 1, 1}, {Action::backward, 1, 1}}};
   const std::vector<int> placement = {0, 1};
-  EXPECT_EQ(tests::fault_of(table, placement, 2), "");
+  EXPECT_EQ(tests::table_error(table, placement, 2), "");
   const Simulation run = simulate(table, placement);
   EXPECT_EQ(run.times[0][1].start, 4);  // the backward's input arrives then
   EXPECT_EQ(run.times[0][2].end, 7);
@@ -59,7 +59,7 @@ TEST(ScheduleSimulate, StartsAndEndsOverlappedActionsTogether) {
   // Here the pair waits for the result of its own forward.
   table[0][1].overlaps_next = true;
   std::swap(table[1][1], table[1][2]);
-  EXPECT_EQ(tests::fault_of(table, placement, 2),
+  EXPECT_EQ(tests::table_error(table, placement, 2),
             "rank 0, step 1: 0F1: deadlock: rank 0 at 0F1 (step 1) waits for rank 1, rank 1 at 1F1 (step 1) "
             "waits for rank 0");
 }

@@ -77,8 +77,8 @@ inline std::vector<Planned> every_kind(int ranks, int microbatches) {
 }
 
 // Returns "rank 1, step 2: 1F0: text", or "" for a valid table.
-inline std::string fault_of(const ScheduleTable& table, const std::vector<int>& rank_of_stage,
-                            int microbatches, schedule::Purpose purpose = schedule::Purpose::training) {
+inline std::string table_error(const ScheduleTable& table, const std::vector<int>& rank_of_stage,
+                               int microbatches, schedule::Purpose purpose = schedule::Purpose::training) {
   const auto fault = schedule::find_fault(table, rank_of_stage, microbatches, purpose);
   if (!fault) return "";
   return "rank " + std::to_string(fault->rank) + ", step " + std::to_string(fault->step) + ": " +

@@ -31,8 +31,8 @@ int ranks_here(const TrainCommand& train) {
   return train.nproc_per_node.value_or(1);
 }
 
-// Sets how OpenMP's threads wait, according to waiting_of(), unless the environment sets it. By default they
-// spin and take cores from working threads of other local ranks (OMP_NUM_THREADS) or processes. Must be
+// Sets how OpenMP's threads wait, according to wait_setting(), unless the environment sets it. By default
+// they spin and take cores from working threads of other local ranks (OMP_NUM_THREADS) or processes. Must be
 // called before LibTorch, and OpenMP with it, is loaded.
 void choose_waiting(const Command& command) {
   const auto* train = std::get_if<TrainCommand>(&command);
@@ -40,8 +40,8 @@ void choose_waiting(const Command& command) {
   if (train == nullptr || said) return;
   const char* threads = ::getenv("OMP_NUM_THREADS");  // without it, ranks share the cores
   const int ranks = ranks_here(*train);
-  const Waiting waiting = waiting_of(threads == nullptr ? std::nullopt : std::optional(::atoi(threads)),
-                                     ranks, threads_per_rank(1));
+  const Waiting waiting = wait_setting(threads == nullptr ? std::nullopt : std::optional(::atoi(threads)),
+                                       ranks, threads_per_rank(1));
   ::setenv(waiting.variable, waiting.value, /*overwrite=*/0);
 }
 

@@ -95,8 +95,8 @@ BenchmarkSection read_benchmark(const Node& section, RecipeNotes& notes) {
   if (section.find("num_nodes") != nullptr)
     notes.skipped.push_back({"benchmark.num_nodes", "the launcher sets the number of ranks"});
   const auto& json = words.json_output_path;
-  return {words.warmup_steps, words.peak_tflops, json ? path_of(*json) : "",
-          where_of(section, "json_output_path")};
+  return {words.warmup_steps, words.peak_tflops, json ? expand_home(*json) : "",
+          key_location(section, "json_output_path")};
 }
 
 MfuSection read_mfu(const Node& section) {

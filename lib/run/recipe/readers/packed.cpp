@@ -50,7 +50,7 @@ PackedSection read_packed(const Node& section, NotBuilt& not_built, SectionError
   packed.rules = {words.packing_strategy == "neat" ? Packer::neat : Packer::thd, words.packed_sequence_size,
                   words.max_packs};
   packed.drop_long = words.drop_long_samples;
-  packed.where = where_of(section, "packed_sequence_size");
+  packed.where = key_location(section, "packed_sequence_size");
   add_not_built(not_built, "packed_sequence", packed_schema(), words);
   return packed;
 }

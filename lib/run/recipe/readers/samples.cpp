@@ -45,7 +45,7 @@ std::vector<FieldInfo> samples_fields() {
 SamplesSection read_samples(const Node& section) {
   if (section.is_map() && section.size() == 0) return {};
   SamplesSection samples = samples_schema().read(section);
-  samples.where = where_of(section, "prompts");
+  samples.where = key_location(section, "prompts");
   return samples;
 }
 

@@ -67,8 +67,8 @@ std::vector<FieldInfo> step_fields() {
 
 StepSection read_steps(const Node& section, NotBuilt& not_built, SectionErrors& found) {
   StepSection steps = step_schema().read(section, found);
-  steps.where = where_of(section, "global_batch_size");
-  steps.val_where = where_of(section, "val_every_steps");
+  steps.where = key_location(section, "global_batch_size");
+  steps.val_where = key_location(section, "val_every_steps");
   add_not_built(not_built, "step_scheduler", step_schema(), steps);
   return steps;
 }

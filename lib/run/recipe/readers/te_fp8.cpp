@@ -18,14 +18,14 @@ const Node* given_in(const Node* map, const char* key) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
-std::string word_of(const Node& backend, const char* key, const char* without) {
+std::string backend_name(const Node& backend, const char* key, const char* without) {
   const Node* value = given_in(&backend, key);
   return value == nullptr ? without : value->as_text();
 }
 
 // Whether the dispatcher is torch, for which AutoModel chooses other experts.
 bool exchanges_by_torch(const Node& backend) {
-  return word_of(backend, "dispatcher", "deepep") == "torch";
+  return backend_name(backend, "dispatcher", "deepep") == "torch";
 }
 
 Node without_target(const Node& section) {
@@ -45,8 +45,8 @@ std::optional<Node> te_fp8_section(const Node& root) {
   if (!given->is_map())
     throw Error(ErrorCode::config, given->where(), "expected a map, got " + given->written(),
                 "te_fp8: {recipe: block}");
-  const std::string linear = word_of(*backend, "linear", "te"),
-                    experts = word_of(*backend, "experts", "torch_mm");
+  const std::string linear = backend_name(*backend, "linear", "te"),
+                    experts = backend_name(*backend, "experts", "torch_mm");
   const bool by_te = experts == "te" && !exchanges_by_torch(*backend);
   if (linear != "te" && !by_te)
     throw Error(ErrorCode::config, given->where(),

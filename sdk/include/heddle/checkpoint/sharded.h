@@ -64,7 +64,7 @@ struct WriteShare {
 };
 
 // Returns the name of a box in its file: the tensor's name, with the suffix "#1" for its second box.
-std::string key_of(const std::string& tensor, int again);
+std::string box_key(const std::string& tensor, int again);
 
 // The boxes that the ranks write.
 struct WritePlan {
@@ -191,11 +191,13 @@ HEDDLE_API std::string pointed(const std::filesystem::path& link);
 // Runs `work` and then waits for all ranks. key: used only once in a run. If `work` throws on some ranks, the
 // Error of the lowest of these ranks is thrown on every rank. The rendezvous's timeout applies only to ranks
 // that send no heartbeat, so `work` may take longer; rank 0 then warns.
-HEDDLE_API void on_every_rank(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work);
+HEDDLE_API void on_every_rank(Rendezvous& rendezvous, const std::string& key,
+                              const std::function<void()>& work);
 
-// Like on_every_rank(), and returns the results of all ranks, in rank order, on rank 0. Other ranks get nothing.
+// Like on_every_rank(), and returns the results of all ranks, in rank order, on rank 0. Other ranks get
+// nothing.
 HEDDLE_API std::vector<std::string> gather_on_first(Rendezvous& rendezvous, const std::string& key,
-                                               const std::function<std::string()>& work);
+                                                    const std::function<std::string()>& work);
 
 // Like on_every_rank(), with work only on rank 0.
 HEDDLE_API void on_first(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work);

@@ -86,9 +86,9 @@ FieldValue word_value(OneOf allowed) {
   const auto read = [words = std::move(allowed.words)](const Node& from, void* to) {
     T value = FieldType<T>::read(from);
     if constexpr (requires { value.has_value(); }) {
-      if (value) value = word_of(from, words);
+      if (value) value = read_word(from, words);
     } else {
-      value = word_of(from, words);
+      value = read_word(from, words);
     }
     *static_cast<T*>(to) = std::move(value);
   };

@@ -84,7 +84,7 @@ struct FieldType;
 // Returns the error of a value out of `range`; see Range::message.
 HEDDLE_API Error range_error(const Node& value, const std::string& range, const std::string& message = "");
 // Returns the word of the list that matches. Throws Error{config} with the nearest word.
-HEDDLE_API std::string word_of(const Node& value, const std::vector<std::string>& words);
+HEDDLE_API std::string read_word(const Node& value, const std::vector<std::string>& words);
 
 namespace config {
 

@@ -38,7 +38,7 @@ class HEDDLE_API DeviceMesh {
   Communicator& group(std::string_view axis) const;  // created on first use, in the same order on every rank
 
   // Returns why a parameter cannot have these axes, or "". They must be in one view, each at most once.
-  std::string fault_of(std::span<const std::string> axes) const;
+  std::string axes_error(std::span<const std::string> axes) const;
   std::string view_of(std::span<const std::string> axes) const;  // the first view that has all of these axes
   std::vector<std::string> parts_of(std::span<const std::string> axes) const;  // that view's own axes
 

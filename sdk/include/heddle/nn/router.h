@@ -225,8 +225,8 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
     at::Tensor tokens;   // fp32 [rows, 1], without padding
   };
   at::Tensor logits(const at::Tensor& x, const Batch& batch);
-  void add_slot_of(const char* name, at::Tensor& slot, int64_t size, const Init& init,
-                   const at::TensorOptions& options);
+  void add_vector(const char* name, at::Tensor& slot, int64_t size, const Init& init,
+                  const at::TensorOptions& options);
   model::Scored choose(const at::Tensor& logits, const Batch& batch);
   at::Tensor with_losses(const at::Tensor& logits, const model::Scored& scored, const Batch& batch);
   Counted count(const model::Scored& scored, const Batch& batch);

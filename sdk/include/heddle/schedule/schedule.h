@@ -158,8 +158,8 @@ HEDDLE_API std::unique_ptr<IPipelineSchedule> make_from_table(TableFile file);
 HEDDLE_API std::string to_csv(const ScheduleTable& table, std::span<const int> rank_of_stage);
 
 // Returns the cells of these rows: [rank][time], "" while a rank waits.
-HEDDLE_API std::vector<std::vector<std::string>> cells_of(const ScheduleTable& table,
-                                                          std::span<const int> rank_of_stage);
+HEDDLE_API std::vector<std::vector<std::string>> table_cells(const ScheduleTable& table,
+                                                             std::span<const int> rank_of_stage);
 
 }  // namespace schedule
 }  // namespace heddle

@@ -18,7 +18,7 @@ struct Costs {
 
 // Returns the costs of one of `each` equal stages of a rank, given the costs of all its layers. Does not
 // change `transfer`.
-HEDDLE_API Costs share_of(const Costs& rank, int each);
+HEDDLE_API Costs stage_share(const Costs& rank, int each);
 
 // Returns the cost of an action. Transfers, unshard, reshard and reduce cost nothing.
 HEDDLE_API double cost_of(const Action& action, const Costs& costs);

@@ -118,14 +118,14 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   void open_gradients(const Turn& turn);
 
   // For forwards that a host drives.
-  HostForward& host_of(size_t unit) const;
+  HostForward& host_forward(size_t unit) const;
   std::string quoted(size_t unit) const;
   bool recomputes() const;
   void recompute(size_t unit);
   void watch_recomputed(size_t unit, const Tensors& outputs);
   size_t last_turn(size_t unit) const;
   size_t next_turn(size_t unit) const;
-  const Turn& turn_of(size_t unit, size_t turn) const;
+  const Turn& find_turn(size_t unit, size_t turn) const;
   void learn(size_t unit);
   void free_unshared(const Turn& turn);
   void open_turn(size_t unit, size_t turn);
