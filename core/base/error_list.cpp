@@ -68,8 +68,8 @@ std::string inner(const Error& error) {
 
 }  // namespace
 
-ErrorList::ErrorList(std::vector<Error> all)
-    : Error(all.front()), all_(std::move(all)), blocks_(joined(all_)) {}
+ErrorList::ErrorList(std::vector<Error> errors)
+    : Error(errors.front()), all_(std::move(errors)), blocks_(joined(all_)) {}
 
 ErrorList::~ErrorList() = default;
 

@@ -10,8 +10,8 @@ namespace heddle {
 
 int Sizes::of(std::string_view axis) const {
   const auto brought =
-      std::find_if(more.begin(), more.end(), [&](const Axis& one) { return one.name == axis; });
-  if (brought != more.end()) return brought->size;
+      std::find_if(plugin_axes.begin(), plugin_axes.end(), [&](const Axis& one) { return one.name == axis; });
+  if (brought != plugin_axes.end()) return brought->size;
   if (axis == kWorldAxis) return world;
   if (const AxisInfo* info = AxisTable::standard().find(axis); info != nullptr) {
     if (info->size != nullptr) return this->*info->size;
@@ -20,7 +20,7 @@ int Sizes::of(std::string_view axis) const {
     return product;
   }
   std::vector<std::string> names = AxisTable::standard().names();
-  for (const Axis& one : more) names.push_back(one.name);
+  for (const Axis& one : plugin_axes) names.push_back(one.name);
   const std::string near = text::nearest(axis, names);
   throw Error(ErrorCode::mesh, "mesh",
               "unknown axis '" + std::string(axis) + "'; the axes are " + text::join(names),

@@ -6,10 +6,10 @@
 
 namespace heddle {
 
-MissingData::MissingData(std::vector<One> all)
-    : Error(ErrorCode::input, all.front().where, all.front().what,
+MissingData::MissingData(std::vector<One> missing)
+    : Error(ErrorCode::input, missing.front().where, missing.front().what,
             "paths are relative to " + std::filesystem::current_path().string()),
-      all_(std::move(all)) {}
+      all_(std::move(missing)) {}
 MissingData::~MissingData() = default;
 
 IDataset::~IDataset() = default;

@@ -98,7 +98,7 @@ void add_fields(std::string& lines, const std::string& prefix, const Node& secti
 
 }  // namespace
 
-std::string fingerprint(const Setup& setup, const PluginRegistry& plugins, const std::string& more) {
+std::string fingerprint(const Setup& setup, const PluginRegistry& plugins, const std::string& extra) {
   std::string lines = "distributed.strategy: " + setup.strategy + "\n";
   for (const AxisInfo& axis : setup.axis_table.axes())
     if (!axis.key.empty())
@@ -112,7 +112,7 @@ std::string fingerprint(const Setup& setup, const PluginRegistry& plugins, const
            "\ndist_env.timeout_minutes: " + std::to_string(setup.timeout_minutes) +
            "\ndist_env.heartbeat_seconds: " + std::to_string(setup.heartbeat_seconds) +
            "\ndist_env.backend: " + setup.backend + "\n" + plugins.fingerprint();
-  return more.empty() ? lines : lines + "\n" + more;
+  return extra.empty() ? lines : lines + "\n" + extra;
 }
 
 }  // namespace heddle::engine

@@ -188,7 +188,7 @@ Sizes asked_for(const Degrees& degrees, int world) {
     if (row.size != nullptr)
       sizes.*row.size = degrees.of(row.name);
     else
-      sizes.more.push_back({row.name, degrees.of(row.name)});
+      sizes.plugin_axes.push_back({row.name, degrees.of(row.name)});
   }
   return sizes;
 }
@@ -198,7 +198,7 @@ void set(Sizes& sizes, const AxisInfo& row, int size) {
     sizes.*row.size = size;
     return;
   }
-  for (Axis& one : sizes.more)
+  for (Axis& one : sizes.plugin_axes)
     if (one.name == row.name) one.size = size;
 }
 

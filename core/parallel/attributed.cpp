@@ -7,11 +7,11 @@
 
 namespace heddle {
 
-void throw_named(const Author& author, std::string_view doing, const std::string& what,
+void throw_named(const Author& author, std::string_view doing, const std::string& message,
                  const std::string& hint) {
   throw Error(ErrorCode::plugin_failed, author.file.string(),
               "the plugin '" + author.name + "' " + author.version + " threw while it " + std::string(doing) +
-                  ": " + what,
+                  ": " + message,
               hint);
 }
 

@@ -10,7 +10,7 @@
 namespace heddle {
 
 [[noreturn]] HEDDLE_API void throw_named(const Author& author, std::string_view doing,
-                                         const std::string& what,
+                                         const std::string& message,
                                          const std::string& hint = "tell the plugin's author, or fix it");
 
 // Exceptions that keep their type. A heddle::Error has where and what; but an internal one, which is the

@@ -36,9 +36,9 @@ AdmittedPlugin take(const Offer& offer, const PluginManifest& manifest, const Au
   return out;
 }
 
-const OfferedSchema* answering(const AdmittedPlugin& all, std::string_view kind, std::string_view name) {
+const OfferedSchema* answering(const AdmittedPlugin& plugin, std::string_view kind, std::string_view name) {
   const std::string wanted = text::lower(name);
-  for (const OfferedThing& one : all) {
+  for (const OfferedThing& one : plugin) {
     if (one.kind != kind) continue;
     if (text::lower(one.schema->name) == wanted) return one.schema.get();
     for (const std::string& alias : one.schema->aliases)

@@ -25,6 +25,6 @@ using AdmittedPlugin = std::vector<OfferedThing>;
 AdmittedPlugin take(const Offer& offer, const PluginManifest& manifest, const Author& author);
 
 // Finds the offer of this kind with this name or alias, case-insensitively; null: none.
-const OfferedSchema* answering(const AdmittedPlugin& all, std::string_view kind, std::string_view name);
+const OfferedSchema* answering(const AdmittedPlugin& plugin, std::string_view kind, std::string_view name);
 
 }  // namespace heddle::plugin

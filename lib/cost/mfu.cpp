@@ -51,9 +51,9 @@ at::ScalarType product_dtype(const Setup& setup, at::ScalarType stored) {
                                          : at::kFloat;
 }
 
-PeakFlops peak_flops(std::optional<double> given, c10::DeviceType type, const std::string& device,
+PeakFlops peak_flops(std::optional<double> option, c10::DeviceType type, const std::string& device,
                      at::ScalarType dtype) {
-  if (given) return {*given, "given"};
+  if (option) return {*option, "given"};
   if (type == c10::DeviceType::CPU) return {fastest_on_cpu(), "measured"};
   const bool half = dtype == at::kBFloat16 || dtype == at::kHalf;
   const MachineFile* const machine = machine_of(device);

@@ -22,11 +22,11 @@ struct PeakFlops {
 // Returns the dtype of products: mixed precision's dtype if the strategy has one, else the storage dtype.
 at::ScalarType product_dtype(const Setup& setup, at::ScalarType stored);
 
-// Returns the peak: `given` (--peak-flops) if set; else from the machine files by device name; on the CPU the
-// measured rate of one thread in processor time (product_rate_cpu) times the number of threads. The CPU's
+// Returns the peak: `option` (--peak-flops) if set; else from the machine files by device name; on the CPU
+// the measured rate of one thread in processor time (product_rate_cpu) times the number of threads. The CPU's
 // rate is that of bfloat16 if the processor has such instructions (at least twice float32's rate), else of
 // float32. `device`: name of a GPU, empty on the CPU.
-PeakFlops peak_flops(std::optional<double> given, c10::DeviceType type, const std::string& device,
+PeakFlops peak_flops(std::optional<double> option, c10::DeviceType type, const std::string& device,
                      at::ScalarType dtype);
 
 // TFLOP/s of a rank, and the share of the peak in percent; empty: the peak is unknown.

@@ -78,7 +78,7 @@ constexpr const char* kUnits[] = {"", " K", " M", " G", " T", " P", " E"};
 }  // namespace
 
 WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>& packed,
-                       const std::set<std::string>& others) {
+                       const std::set<std::string>& other_models) {
   WholeModel out;
   std::set<std::string> seen;
   for (const auto& unit : units) {
@@ -90,7 +90,7 @@ WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>&
                     [&](const std::string&, Module& one) { out.draws = out.draws || one.traits().draws; });
     }
     for (const ParameterSlot& slot : out.slots.back()) {
-      if (others.contains(slot.name) || !seen.insert(slot.name).second) continue;
+      if (other_models.contains(slot.name) || !seen.insert(slot.name).second) continue;
       const auto counted = packed.find(slot.name);
       const int64_t count = counted == packed.end() ? slot.tensor->numel() : counted->second;
       out.parameters += count;
@@ -98,7 +98,7 @@ WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>&
     }
   }
   std::erase_if(out.expert_layers,
-                [&](const ExpertLayer& layer) { return others.contains(layer.parameter); });
+                [&](const ExpertLayer& layer) { return other_models.contains(layer.parameter); });
   return out;
 }
 

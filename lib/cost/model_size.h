@@ -33,10 +33,11 @@ struct WholeModel {
   int64_t parameters = 0, frozen = 0;  // elements; a tied parameter counts once
   bool draws = false;                  // a module has ModuleTraits::draws
 };
-// `packed`: number of weights that each packed parameter stands for (PreparedModel::packed()). `others`:
-// parameters of other models, such as a teacher, which are not counted (PreparedModel::of_other_models()).
+// `packed`: number of weights that each packed parameter stands for (PreparedModel::packed()).
+// `other_models`: parameters of other models, such as a teacher, which are not counted
+// (PreparedModel::of_other_models()).
 WholeModel whole_model(const Units& units, const std::map<std::string, int64_t>& packed = {},
-                       const std::set<std::string>& others = {});
+                       const std::set<std::string>& other_models = {});
 
 struct ExpertSize {
   int64_t layers = 0, experts = 0;  // of the whole model; experts summed over layers

@@ -49,7 +49,7 @@ int64_t computed_tokens(const Rows& rows, const BatchSplit& split, const SampleO
 }
 
 std::span<const Batch> Batches::read(const SampleOrder& order, int64_t begin, int64_t end,
-                                     const StepOfBatch& of) {
+                                     const StepOfBatch& step) {
   const int64_t round = split_.local_batch * split_.data_ranks;
   const size_t count = static_cast<size_t>((end - begin + round - 1) / round);
   while (batches_.size() < count) {
@@ -62,8 +62,9 @@ std::span<const Batch> Batches::read(const SampleOrder& order, int64_t begin, in
     const int64_t place = begin + static_cast<int64_t>(i) * round + split_.data_rank * split_.local_batch;
     if (rows_.is_ragged()) cut(batches_[i], whole_[i], order, place, end);
     fill(batches_[i], order, place, end);
-    batches_[i].step = of.step;
-    if (of.draw_seed) batches_[i].draws = draws_of(*of.draw_seed, of.step, place - begin, batches_[i].tokens);
+    batches_[i].step = step.step;
+    if (step.draw_seed)
+      batches_[i].draws = draws_of(*step.draw_seed, step.step, place - begin, batches_[i].tokens);
   }
   return {batches_.data(), count};
 }

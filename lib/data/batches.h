@@ -39,7 +39,7 @@ class Batches {
   // Returns batches of int64 [local_batch, L] tokens and labels, with documents if the data set has them,
   // padding if there is any, and draws if a seed is set. They are valid until the next call.
   std::span<const Batch> read(const SampleOrder& order, int64_t begin, int64_t end,
-                              const StepOfBatch& of = {});
+                              const StepOfBatch& step = {});
 
  private:
   void cut(Batch& batch, const Batch& whole, const SampleOrder& order, int64_t place, int64_t end) const;

@@ -107,20 +107,20 @@ fs::path listed(const std::string& name) {
 
 }  // namespace
 
-fs::path hub_directory(const fs::path& name, HubKind what, const std::string& revision) {
+fs::path hub_directory(const fs::path& name, HubKind kind, const std::string& revision) {
   std::error_code ignored;
   if (fs::exists(name, ignored)) return name;
   if (const fs::path place = listed(name.string()); !place.empty()) return place;
   if (!may_be_on_hub(name.string())) return name;
-  const fs::path place = snapshot_in(cached(name.string(), what), revision, name.string());
+  const fs::path place = snapshot_in(cached(name.string(), kind), revision, name.string());
   return place.empty() ? name : place;
 }
 
-std::string hub_directory_hint(const fs::path& name, HubKind what) {
+std::string hub_directory_hint(const fs::path& name, HubKind kind) {
   if (!may_be_on_hub(name.string())) return "";
-  const std::string kind = what == HubKind::model ? "" : " --repo-type dataset";
-  return "heddle downloads nothing: run `hf download " + name.string() + kind +
-         "` to download it to the hub's cache (" + cached(name.string(), what).string() +
+  const std::string repo_type = kind == HubKind::model ? "" : " --repo-type dataset";
+  return "heddle downloads nothing: run `hf download " + name.string() + repo_type +
+         "` to download it to the hub's cache (" + cached(name.string(), kind).string() +
          "), or add a line `" + name.string() + " PATH` to the file that " + kPlaces + " names";
 }
 

@@ -56,9 +56,9 @@ void refuse_inputs(std::span<const Output> outputs, std::span<const Input> input
   files.erase("");
   for (const Output& output : outputs)
     if (const auto found = files.find(identity(output.path)); output.is_named() && found != files.end())
-      refuse_output(output,
-                    output.path.string() + " is " + found->second->what + " itself, which would be lost",
-                    "choose another file");
+      refuse_output(
+          output, output.path.string() + " is " + found->second->description + " itself, which would be lost",
+          "choose another file");
 }
 
 // Whether two outputs must differ. Several outputs may share a directory, and checkpoint names link to one.

@@ -34,7 +34,7 @@ struct Output {
 // A file that a command reads.
 struct Input {
   std::filesystem::path path;
-  std::string what;  // "the configuration"
+  std::string description;  // "the configuration"
 };
 
 // Resolves links and throws Error{usage} (an option, a command) or Error{config} (a field) in these cases. An

@@ -8,16 +8,16 @@
 namespace heddle {
 namespace model {
 
-at::Tensor rows_of_heads(const at::Tensor& parameter, const HeadRange& all, const HeadRange& range) {
-  if (range == all) return parameter;
-  const int64_t rows = parameter.size(0) / (all.groups * all.heads);
-  const int64_t first = range.first_group * all.heads + range.first_head;
+at::Tensor rows_of_heads(const at::Tensor& parameter, const HeadRange& whole, const HeadRange& range) {
+  if (range == whole) return parameter;
+  const int64_t rows = parameter.size(0) / (whole.groups * whole.heads);
+  const int64_t first = range.first_group * whole.heads + range.first_head;
   return parameter.narrow(0, first * rows, range.groups * range.heads * rows);
 }
 
-at::Tensor rows_of_groups(const at::Tensor& parameter, const HeadRange& all, const HeadRange& range) {
-  if (range.groups == all.groups) return parameter;
-  const int64_t rows = parameter.size(0) / all.groups;
+at::Tensor rows_of_groups(const at::Tensor& parameter, const HeadRange& whole, const HeadRange& range) {
+  if (range.groups == whole.groups) return parameter;
+  const int64_t rows = parameter.size(0) / whole.groups;
   return parameter.narrow(0, range.first_group * rows, range.groups * rows);
 }
 
@@ -29,13 +29,13 @@ ModuleTraits SequenceCore::traits() const {
   return {.tokens = TokenUse::mixes};
 }
 
-at::Tensor SequenceCore::compute(model::SequenceInputs in, const model::HeadRange& all, const Batch& batch,
+at::Tensor SequenceCore::compute(model::SequenceInputs in, const model::HeadRange& heads, const Batch& batch,
                                  const Own& own) {
-  if (instead.empty()) return output(own(in, all), batch);
+  if (instead.empty()) return output(own(in, heads), batch);
   const auto last = [&own](const model::SequenceInputs& inputs, const model::HeadRange& range, const Batch&) {
     return own(inputs, range);
   };
-  return output(instead.call(last, std::move(in), all, batch), batch);
+  return output(instead.call(last, std::move(in), heads, batch), batch);
 }
 
 at::Tensor SequenceCore::forward(at::Tensor, const Batch&) {

@@ -129,8 +129,8 @@ void Journal::warn(const TrainingRecord& record) {
   }
 }
 
-void Journal::validated(int64_t step, int64_t epoch, const Validated& one) {
-  const auto& [set, loss, label_tokens, lr, parts] = one;
+void Journal::validated(int64_t step, int64_t epoch, const Validated& validation) {
+  const auto& [set, loss, label_tokens, lr, parts] = validation;
   const ValidationRecord record{step, epoch, loss, lr, label_tokens, parts};
   validation_.at(set).append(to_json(record, timestamp_now()));
   sinks_.record(to_record(record, set));
@@ -142,10 +142,10 @@ void Journal::validated(int64_t step, int64_t epoch, const Validated& one) {
   progress_.note(text);
 }
 
-void Journal::sampled(const SampleRecord& one) {
-  samples_->append(to_json(one, timestamp_now()));
-  progress_.note("sample  step " + std::to_string(one.step + 1) + "  " + quoted(one.prompt) + " -> " +
-                 quoted(one.text));
+void Journal::sampled(const SampleRecord& sample) {
+  samples_->append(to_json(sample, timestamp_now()));
+  progress_.note("sample  step " + std::to_string(sample.step + 1) + "  " + quoted(sample.prompt) + " -> " +
+                 quoted(sample.text));
 }
 
 void Journal::saved(int64_t step, const std::filesystem::path& directory) {

@@ -79,9 +79,9 @@ class Journal {
     double lr = 0;
     std::vector<SideRecord> parts = {};
   };
-  void validated(int64_t step, int64_t epoch, const Validated& one);
+  void validated(int64_t step, int64_t epoch, const Validated& validation);
   // Writes a line of samples.jsonl and prints one.
-  void sampled(const SampleRecord& one);
+  void sampled(const SampleRecord& sample);
   // Prints a line for a published checkpoint. Printed steps count from 1, those of its name and the metrics
   // from 0.
   void saved(int64_t step, const std::filesystem::path& directory);

@@ -40,8 +40,8 @@ std::string first_wrong_index(const at::Tensor& counts) {
 
 }  // namespace
 
-void found(const std::string& what) {
-  throw Error(ErrorCode::plugin_failed, "", what);
+void found(const std::string& fault) {
+  throw Error(ErrorCode::plugin_failed, "", fault);
 }
 
 std::string written(double number) {
@@ -83,10 +83,10 @@ void WholeTensors::add(const DeviceMesh& mesh, const Shard& shard, const at::Ten
   box_of(shard, pieces.values).copy_(here);
 }
 
-Named WholeTensors::take(const std::string& what) const {
+Named WholeTensors::take(const std::string& subject) const {
   Named out;
   for (const auto& [key, pieces] : pieces_) {
-    const std::string name = what + " '" + key.first + "'";
+    const std::string name = subject + " '" + key.first + "'";
     const auto least = pieces.counts.numel() == 0 ? 1 : pieces.counts.min().item<int64_t>();
     const auto most = pieces.counts.numel() == 0 ? 1 : pieces.counts.max().item<int64_t>();
     if (least < 1) found(name + ": the element " + first_wrong_index(pieces.counts) + " is on no rank");

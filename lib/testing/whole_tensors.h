@@ -31,8 +31,8 @@ class HEDDLE_API WholeTensors {
   // Adds `numbers` (the shard's own, its gradient, ...), which have the shard's sizes. Any rank, any order.
   void add(const DeviceMesh& mesh, const Shard& shard, const at::Tensor& numbers);
   // Returns the tensors, once all ranks have added. Throws Error{plugin_failed} for a duplicate or missing
-  // element in a replica, and for replicas that differ. `what`: "the gradient of", for messages.
-  Named take(const std::string& what) const;
+  // element in a replica, and for replicas that differ. `subject`: "the gradient of", for messages.
+  Named take(const std::string& subject) const;
 
  private:
   struct Pieces {
@@ -44,7 +44,7 @@ class HEDDLE_API WholeTensors {
 };
 
 // Throws Error{plugin_failed} with the fault that a comparison found.
-[[noreturn]] HEDDLE_API void found(const std::string& what);
+[[noreturn]] HEDDLE_API void found(const std::string& fault);
 
 // Returns a difference as "3.1e-02".
 HEDDLE_API std::string written(double number);

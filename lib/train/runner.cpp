@@ -268,13 +268,13 @@ void Runner::go(size_t from, size_t to) {
 
 // A forward and a backward of different stages. Two forwards would draw random numbers in turns, two
 // backwards share autograd's thread of a device, and actions on one stage its gathered parameters.
-bool Runner::overlap(const Turn& one, const Turn& next) const {
+bool Runner::overlap(const Turn& turn, const Turn& next) const {
   const auto backward = [](const Turn& turn) {
     return turn.action.kind == Action::backward || turn.action.kind == Action::backward_input;
   };
   const auto forward = [](const Turn& turn) { return turn.action.kind == Action::forward; };
-  return overlap_ != nullptr && one.action.overlaps_next && one.local != next.local &&
-         ((forward(one) && backward(next)) || (backward(one) && forward(next)));
+  return overlap_ != nullptr && turn.action.overlaps_next && turn.local != next.local &&
+         ((forward(turn) && backward(next)) || (backward(turn) && forward(next)));
 }
 
 void Runner::perform(const Turn& turn) {

@@ -98,7 +98,7 @@ class HEDDLE_API Runner {
   void take_back();
   void begin_sides();
   void warn_of_bubble();
-  bool overlap(const Turn& one, const Turn& next) const;
+  bool overlap(const Turn& turn, const Turn& next) const;
   void perform(const Turn& turn);
   void perform_recorded(const Turn& turn);
   void act(const Turn& turn, RanAction* ran);

@@ -50,7 +50,7 @@ class TracedCommunicator : public WrappedCommunicator {
   std::unique_ptr<Work> run(const GroupCall& of, Post post) override {
     if (!log_.is_open()) return post();
     TracedCall call;
-    call.what = std::string(of.name) + " " + name();
+    call.name = std::string(of.name) + " " + name();
     call.bytes = static_cast<int64_t>(of.tensor.nbytes());
     call.peer = of.peer;
     call.tag = of.tag;

@@ -18,7 +18,7 @@ namespace heddle {
 // One call as it ran. Times are of the steady clock, which all processes of a machine share.
 struct TracedCall {
   using Time = std::chrono::steady_clock::time_point;
-  std::string what;        // "all_gather dp_shard", "send pp"
+  std::string name;        // "all_gather dp_shard", "send pp"
   int64_t bytes = 0;       // of the larger tensor
   int peer = -1, tag = 0;  // of a transfer
   Time posted;             // the call

@@ -42,7 +42,7 @@ ModuleUnit& known(Unit& unit, const TransformRun& run, const std::string& whose)
 
 void check_models(const TransformRun& run, std::vector<std::string>& warnings) {
   if (run.spec == nullptr) return;  // units of an embedder have no spec
-  const ModelFacts teacher = run.other->spec->facts(), student = run.spec->facts();
+  const ModelFacts teacher = run.other_model->spec->facts(), student = run.spec->facts();
   if (teacher.vocabulary != student.vocabulary)
     refuse(run,
            "the teacher has a vocabulary of " + std::to_string(teacher.vocabulary) +
@@ -66,12 +66,12 @@ void check_dense(Units& units, const TransformRun& run) {
 }
 
 Units teacher_units(const Units& student, const TransformRun& run, std::vector<std::string>& warnings) {
-  if (run.other == nullptr)
+  if (run.other_model == nullptr)
     refuse(run, "the teacher is missing", "set teacher_model: {pretrained_model_name_or_path: DIRECTORY}");
   check_models(run, warnings);
   const std::vector<ParameterSlot> slots = student.front()->parameters();
-  Units teacher = run.other->spec->make_units(
-      at::TensorOptions().device(slots.front().tensor->device()).dtype(run.other->dtype));
+  Units teacher = run.other_model->spec->make_units(
+      at::TensorOptions().device(slots.front().tensor->device()).dtype(run.other_model->dtype));
   check_dense(teacher, run);
   for (const auto& unit : teacher)
     for (ParameterSlot& slot : unit->parameters()) slot.tensor->set_requires_grad(false);
@@ -160,10 +160,10 @@ Transformed Distill::apply(Units& units, const TransformRun& run) const {
   int64_t parameters = 0;
   note_names(units, out, parameters);
   out.added_elsewhere = true;
-  out.values = [source = run.other->source](ParameterSource student) {
+  out.values = [source = run.other_model->source](ParameterSource student) {
     return both(std::move(student), source);
   };
-  const std::string name = run.other->name.empty() ? "with random weights" : run.other->name;
+  const std::string name = run.other_model->name.empty() ? "with random weights" : run.other_model->name;
   out.note = name + ", " + std::to_string(parameters) +
              " frozen parameters; loss = " + number(1 - config_.kd_ratio) + " ce_loss + " +
              number(config_.kd_ratio) + " kd_loss, temperature " + number(config_.kd_loss_fn.temperature);

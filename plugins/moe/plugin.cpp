@@ -81,7 +81,7 @@ int size_of(const DeviceMesh& mesh, const char* axis) {
 }
 
 int parts_in(const Sizes& sizes) {
-  for (const Axis& axis : sizes.more)
+  for (const Axis& axis : sizes.plugin_axes)
     if (axis.name == kParts) return axis.size;
   return 1;
 }

@@ -29,7 +29,7 @@ TEST(Rows, CoverEveryByteOnceInEqualShares) {
     for (int rank = 0; rank < ranks; ++rank) {
       uint64_t share = 0;
       for (const checkpoint::Rows& rows : checkpoint::deal_rows(kFiles, 10 * kRow, rank, ranks)) {
-        EXPECT_EQ(rows.at, next[rows.file]) << "neighbours, in the order of the file";
+        EXPECT_EQ(rows.position, next[rows.file]) << "neighbours, in the order of the file";
         EXPECT_LE(bytes_of(rows), 10 * kRow);
         next[rows.file] += bytes_of(rows);
         share += bytes_of(rows);

@@ -91,7 +91,7 @@ Calls real_calls(const std::string& distributed, const char* model, Rendezvous& 
   std::sort(calls.begin(), calls.end(),
             [](const TracedCall& a, const TracedCall& b) { return a.posted < b.posted; });
   Calls out;
-  for (const TracedCall& call : calls) out.push_back(call.what + " " + std::to_string(call.bytes));
+  for (const TracedCall& call : calls) out.push_back(call.name + " " + std::to_string(call.bytes));
   return out;
 }
 

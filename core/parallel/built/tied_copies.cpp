@@ -101,24 +101,24 @@ TiedCopies::TiedCopies(const std::vector<TiedParameter>& tied, Stages& stages, c
   }
 }
 
-std::vector<TiedCopies::Holding> TiedCopies::own_holdings(const TiedParameter& one, Stages& stages,
+std::vector<TiedCopies::Holding> TiedCopies::own_holdings(const TiedParameter& parameter, Stages& stages,
                                                           int rank) {
   std::vector<Holding> own;
   for (size_t local = 0; local < stages.size(); ++local)
     for (Shard& shard : stages[local]->owned())
-      if (shard.name == one.name)
+      if (shard.name == parameter.name)
         own.push_back({rank, stages.indices()[local], shard.offset, shard.tensor.sizes().vec(), &shard});
   return own;
 }
 
 // In a dry world the other stages' shards are taken to be cut as this rank's.
-std::vector<TiedCopies::Holding> TiedCopies::assumed_holdings(const TiedParameter& one,
+std::vector<TiedCopies::Holding> TiedCopies::assumed_holdings(const TiedParameter& parameter,
                                                               std::vector<Holding> own, const Stages& stages,
                                                               const DeviceMesh& mesh,
                                                               const std::string& axes) {
   const std::vector<int> members = mesh.ranks(axes), pipeline = mesh.ranks(kPipelineAxis);
   std::vector<Holding> all = own;
-  for (const int stage : one.stages) {
+  for (const int stage : parameter.stages) {
     const int global =
         pipeline[static_cast<size_t>(stages.pipeline().rank_of_stage[static_cast<size_t>(stage)])];
     const int rank = static_cast<int>(std::find(members.begin(), members.end(), global) - members.begin());
@@ -131,11 +131,11 @@ std::vector<TiedCopies::Holding> TiedCopies::assumed_holdings(const TiedParamete
   return all;
 }
 
-std::vector<TiedCopies::Holding> TiedCopies::all_holdings(const TiedParameter& one, Stages& stages,
+std::vector<TiedCopies::Holding> TiedCopies::all_holdings(const TiedParameter& parameter, Stages& stages,
                                                           const DeviceMesh& mesh, Communicator& ranks,
                                                           const std::string& axes) {
-  std::vector<Holding> own = own_holdings(one, stages, ranks.rank());
-  if (dry_rank(mesh) != nullptr) return assumed_holdings(one, std::move(own), stages, mesh, axes);
+  std::vector<Holding> own = own_holdings(parameter, stages, ranks.rank());
+  if (dry_rank(mesh) != nullptr) return assumed_holdings(parameter, std::move(own), stages, mesh, axes);
   const auto dims = own.empty() ? 0 : static_cast<int64_t>(own.front().offset.size());
   const at::Tensor most = at::empty({2}, at::kLong);
   most.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(own.size());

@@ -65,10 +65,11 @@ class TiedCopies {
   };
   using Pieces = std::vector<at::Tensor>;  // of each transfer; undefined: it does not reach this rank
 
-  static std::vector<Holding> own_holdings(const TiedParameter& one, Stages& stages, int rank);
-  static std::vector<Holding> all_holdings(const TiedParameter& one, Stages& stages, const DeviceMesh& mesh,
-                                           Communicator& ranks, const std::string& axes);
-  static std::vector<Holding> assumed_holdings(const TiedParameter& one, std::vector<Holding> own,
+  static std::vector<Holding> own_holdings(const TiedParameter& parameter, Stages& stages, int rank);
+  static std::vector<Holding> all_holdings(const TiedParameter& parameter, Stages& stages,
+                                           const DeviceMesh& mesh, Communicator& ranks,
+                                           const std::string& axes);
+  static std::vector<Holding> assumed_holdings(const TiedParameter& parameter, std::vector<Holding> own,
                                                const Stages& stages, const DeviceMesh& mesh,
                                                const std::string& axes);
   static void plan(Copies& copies);

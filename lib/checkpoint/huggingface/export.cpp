@@ -143,7 +143,7 @@ class Share {
     else
       for (const HfPiece& piece : made->second) read(piece, values, offset);
     open_->write({static_cast<const char*>(values.const_data_ptr()), values.nbytes()},
-                 file.header.size() + rows.at);
+                 file.header.size() + rows.position);
   }
 
   // A box of a parameter, from its most precise values. Master copies that differ between ranks
@@ -187,26 +187,27 @@ class Share {
 
 }  // namespace
 
-HfPlan export_hf(const HfExport& what, Rendezvous& rendezvous, const std::string& key) {
+HfPlan export_hf(const HfExport& request, Rendezvous& rendezvous, const std::string& key) {
   HfPlan plan;
   on_every_rank(rendezvous, "plan/" + key, [&] {
-    plan = plan_hf(read_manifest(what.sharded / kManifest), what.origin, what.choice, what.model.get());
+    plan = plan_hf(read_manifest(request.sharded / kManifest), request.origin, request.choice,
+                   request.model.get());
     if (rendezvous.rank() != 0) return;
-    make_directory(what.directory);
-    for (const HfFile& file : plan.files) lay_out(what.directory / file.name, file.header, file.bytes());
+    make_directory(request.directory);
+    for (const HfFile& file : plan.files) lay_out(request.directory / file.name, file.header, file.bytes());
   });
   const auto over =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::min(kLongest, what.limit));
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::min(kLongest, request.limit));
   on_every_rank(rendezvous, "export/" + key, [&] {
-    Share share(what, plan, rendezvous);
+    Share share(request, plan, rendezvous);
     share.write_until(over);
-    if (!share.done()) refuse_late(what);
+    if (!share.done()) refuse_late(request);
   });
   on_first(rendezvous, "beside/" + key, [&] {
-    for (const HfFile& file : plan.files) PlacedFile(what.directory / file.name).sync();
-    for (const auto& [name, bytes] : what.origin.files)
-      write_note(what.directory, name, name == "config.json" ? plan.config : bytes);
-    if (!plan.index.empty()) write_text(what.directory / "model.safetensors.index.json", plan.index);
+    for (const HfFile& file : plan.files) PlacedFile(request.directory / file.name).sync();
+    for (const auto& [name, bytes] : request.origin.files)
+      write_note(request.directory, name, name == "config.json" ? plan.config : bytes);
+    if (!plan.index.empty()) write_text(request.directory / "model.safetensors.index.json", plan.index);
   });
   return plan;
 }

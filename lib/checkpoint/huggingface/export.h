@@ -30,6 +30,6 @@ struct HfExport {
 // of rows at a time, so no rank holds the whole model or a whole large tensor. A tensor whose dtype changes
 // is rounded once from its most precise values. Every failure is thrown on every rank: Error{io} if writing
 // fails or takes longer than the limit, Error{input} if reading fails. Returns the layout.
-HEDDLE_API HfPlan export_hf(const HfExport& what, Rendezvous& rendezvous, const std::string& key);
+HEDDLE_API HfPlan export_hf(const HfExport& request, Rendezvous& rendezvous, const std::string& key);
 
 }  // namespace heddle::checkpoint

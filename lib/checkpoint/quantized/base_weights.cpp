@@ -96,17 +96,17 @@ const std::string& BaseWeights::file(const std::string& name) const {
   return weights_->file(weights_->has(parts.values) ? parts.values : parts.scales);
 }
 
-void BaseWeights::refuse(const std::string& name, const std::string& what) const {
-  throw Error(ErrorCode::input, (directory_ / file(name)).string(), what,
+void BaseWeights::refuse(const std::string& name, const std::string& fault) const {
+  throw Error(ErrorCode::input, (directory_ / file(name)).string(), fault,
               "download the model again, or use a copy in bfloat16");
 }
 
 // One of the two tensors of a quantized one.
-const StoredTensor& BaseWeights::part(const std::string& name, const std::string& of,
-                                      const std::string& what) const {
+const StoredTensor& BaseWeights::part(const std::string& name, const std::string& weights,
+                                      const std::string& kind) const {
   if (weights_->has(name)) return weights_->at(name);
-  refuse(of, "holds quantized weights " + text::quoted(of) + " without their " + what + ": tensor " +
-                 text::quoted(name) + " is missing");
+  refuse(weights, "holds quantized weights " + text::quoted(weights) + " without their " + kind +
+                      ": tensor " + text::quoted(name) + " is missing");
 }
 
 BaseWeights::Tensor BaseWeights::fp8(const std::string& name) const {

@@ -55,9 +55,10 @@ class HEDDLE_API BaseWeights {
   Tensor fp4(const std::string& name) const;
   Tensor mxfp4(const std::string& name) const;
   QuantizedTensor mxfp4_parts(const std::string& name) const;
-  const StoredTensor& part(const std::string& name, const std::string& of, const std::string& what) const;
+  const StoredTensor& part(const std::string& name, const std::string& weights,
+                           const std::string& kind) const;
   void refuse_scales(const std::string& name) const;
-  [[noreturn]] void refuse(const std::string& name, const std::string& what) const;
+  [[noreturn]] void refuse(const std::string& name, const std::string& fault) const;
 
   std::filesystem::path directory_;
   std::shared_ptr<const HfWeights> weights_;

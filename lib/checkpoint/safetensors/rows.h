@@ -13,7 +13,7 @@ namespace heddle::checkpoint {
 struct Rows {
   size_t file, tensor;   // places in the lists
   int64_t first, count;  // along dim 0; a scalar is one row
-  uint64_t at;           // offset after the header of the file, in which tensors are adjacent
+  uint64_t position;     // offset after the header of the file, in which tensors are adjacent
   bool operator==(const Rows&) const = default;
 };
 

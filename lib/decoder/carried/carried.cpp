@@ -93,12 +93,13 @@ void Carried::take(Tensors carried) {
 }
 
 // A tensor that passes through stays the same tensor, so that its node runs in its own unit's backward.
-at::Tensor Carried::leaving(const CarriedTensor& one) {
-  if (one.kind == Kind::chosen_keys) return std::exchange(chosen->keys, {});
-  if (one.kind == Kind::layer_inputs) return std::exchange(later_inputs_, {});
-  if (one.kind == Kind::block && one.layer == layer_) return blocks.back();
-  if (one.layer == layer_) return std::exchange(one.kind == Kind::keys ? shared->keys : shared->values, {});
-  const auto found = std::find(in_.begin(), in_.end(), one);
+at::Tensor Carried::leaving(const CarriedTensor& tensor) {
+  if (tensor.kind == Kind::chosen_keys) return std::exchange(chosen->keys, {});
+  if (tensor.kind == Kind::layer_inputs) return std::exchange(later_inputs_, {});
+  if (tensor.kind == Kind::block && tensor.layer == layer_) return blocks.back();
+  if (tensor.layer == layer_)
+    return std::exchange(tensor.kind == Kind::keys ? shared->keys : shared->values, {});
+  const auto found = std::find(in_.begin(), in_.end(), tensor);
   return std::exchange(held_[static_cast<size_t>(found - in_.begin())], {});
 }
 

@@ -56,7 +56,7 @@ class Carried {
   std::vector<at::Tensor> blocks;  // BlockResiduals: received blocks, then the block that the layer starts
 
  private:
-  at::Tensor leaving(const CarriedTensor& one);
+  at::Tensor leaving(const CarriedTensor& tensor);
 
   int64_t layer_ = 0, source_ = 0, width_ = 0;  // source_: layer whose keys this one uses
   std::vector<CarriedTensor> in_, out_;

@@ -75,11 +75,11 @@ at::Tensor DeltaNetMixer::heads(const at::Tensor& x, const Batch& batch) {
   return norm_.apply(y, in[3], batch);
 }
 
-at::Tensor DeltaNetMixer::mixed(const model::SequenceInputs& in, const model::HeadRange& all,
+at::Tensor DeltaNetMixer::mixed(const model::SequenceInputs& in, const model::HeadRange& heads,
                                 const model::HeadRange& range, const Batch& batch) {
   const TokenRows tokens = rows_of(batch, "a gated delta net");
-  const auto of_groups = [&](const at::Tensor& rows) { return model::rows_of_groups(rows, all, range); };
-  const auto of_heads = [&](const at::Tensor& rows) { return model::rows_of_heads(rows, all, range); };
+  const auto of_groups = [&](const at::Tensor& rows) { return model::rows_of_groups(rows, heads, range); };
+  const auto of_heads = [&](const at::Tensor& rows) { return model::rows_of_heads(rows, heads, range); };
   const DeltaInputs inputs{convolved(0, in.of_groups[0], of_groups(q_conv_), tokens),
                            convolved(1, in.of_groups[1], of_groups(k_conv_), tokens),
                            convolved(2, in.of_heads[0], of_heads(v_conv_), tokens),

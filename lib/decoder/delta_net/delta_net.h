@@ -24,7 +24,7 @@ class DeltaNetMixer : public RecurrentMixer {
 
  private:
   // Mixes whole rows for a range of this rank's heads.
-  at::Tensor mixed(const model::SequenceInputs& in, const model::HeadRange& all,
+  at::Tensor mixed(const model::SequenceInputs& in, const model::HeadRange& heads,
                    const model::HeadRange& range, const Batch& batch);
 
   DeltaNet form_;

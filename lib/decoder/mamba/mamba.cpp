@@ -73,11 +73,11 @@ void MambaMixer::add_own(const at::TensorOptions& options) {
   for (size_t i = narrow; i < slots().size(); ++i) slots()[i].compute = wide.dtype().toScalarType();
 }
 
-void MambaMixer::add_convolution(const std::string& name, Convolution& one, int64_t channels,
+void MambaMixer::add_convolution(const std::string& name, Convolution& convolution, int64_t channels,
                                  const at::TensorOptions& options) {
   const Init init = Init::by(within, 1 / std::sqrt(number(form_.taps)));
-  add_parameter(name + ".weight", one.weight, {channels, 1, form_.taps}, init, options);
-  if (form_.convolution_bias) add_parameter(name + ".bias", one.bias, {channels}, init, options);
+  add_parameter(name + ".weight", convolution.weight, {channels, 1, form_.taps}, init, options);
+  if (form_.convolution_bias) add_parameter(name + ".bias", convolution.bias, {channels}, init, options);
 }
 
 ModuleTraits MambaMixer::traits() const {
@@ -99,14 +99,14 @@ at::Tensor MambaMixer::heads(const at::Tensor& x, const Batch& batch) {
   return gated(y, in[0]);
 }
 
-at::Tensor MambaMixer::mixed(const model::SequenceInputs& in, const model::HeadRange& all,
+at::Tensor MambaMixer::mixed(const model::SequenceInputs& in, const model::HeadRange& heads,
                              const model::HeadRange& range, const Batch& batch) {
   const TokenRows tokens = rows_of(batch, "Mamba-2");
   const auto of_groups = [&](const at::Tensor& rows) {
-    return rows.defined() ? model::rows_of_groups(rows, all, range) : rows;
+    return rows.defined() ? model::rows_of_groups(rows, heads, range) : rows;
   };
   const auto of_heads = [&](const at::Tensor& rows) {
-    return rows.defined() ? model::rows_of_heads(rows, all, range) : rows;
+    return rows.defined() ? model::rows_of_heads(rows, heads, range) : rows;
   };
   const ScanInputs inputs{
       convolved(0, in.of_heads[0], of_heads(x_conv_.weight), tokens, of_heads(x_conv_.bias)),

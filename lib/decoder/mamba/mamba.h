@@ -29,10 +29,10 @@ class MambaMixer : public RecurrentMixer {
   };
   void add_own(const at::TensorOptions& options);
   // Mixes whole rows for a range of this rank's heads.
-  at::Tensor mixed(const model::SequenceInputs& in, const model::HeadRange& all,
+  at::Tensor mixed(const model::SequenceInputs& in, const model::HeadRange& heads,
                    const model::HeadRange& range, const Batch& batch);
   at::Tensor gated(const at::Tensor& y, const at::Tensor& gate) const;
-  void add_convolution(const std::string& name, Convolution& one, int64_t channels,
+  void add_convolution(const std::string& name, Convolution& convolution, int64_t channels,
                        const at::TensorOptions& options);
 
   Mamba form_;

@@ -70,8 +70,9 @@ ChannelDecays channel_decays_of(const at::Tensor& decay, const ChunkMarks& marks
           carry.reshape({-1, carry.size(3), carry.size(4), 1})};
 }
 
-at::Tensor gradient_of_channel_decays(const ChannelDecayGradients& of) {
-  return from(of.read) + before(of.write) + of.carry.view_as(of.read.select(-2, 0)).unsqueeze(-2);
+at::Tensor gradient_of_channel_decays(const ChannelDecayGradients& gradients) {
+  return from(gradients.read) + before(gradients.write) +
+         gradients.carry.view_as(gradients.read.select(-2, 0)).unsqueeze(-2);
 }
 
 ChannelPairs channel_pairs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& decay) {

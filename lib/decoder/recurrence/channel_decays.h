@@ -20,7 +20,7 @@ ChannelDecays channel_decays_of(const at::Tensor& decay, const ChunkMarks& marks
 struct ChannelDecayGradients {
   at::Tensor read, write, carry;
 };
-at::Tensor gradient_of_channel_decays(const ChannelDecayGradients& of);
+at::Tensor gradient_of_channel_decays(const ChannelDecayGradients& gradients);
 
 // Sums over channels d of q_i k_j exp(g) and of k_i k_j exp(g), where g is the sum of the decays of the
 // tokens after j up to i. [B, G, R, N, C, C]; scores for j <= i and system for j < i, else 0. q, k [B, G, 1,

@@ -46,9 +46,10 @@ ChunkDecays decays_of(const at::Tensor& decay, const ChunkMarks& marks) {
   return out;
 }
 
-at::Tensor gradient_of_decays(const DecayGradients& of) {
-  const at::Tensor carry = of.carry.view_as(of.read.select(-1, 0)).unsqueeze(-1);
-  return sums_before(of.pairs).tril().sum(-2) + sums_from(of.read) + sums_before(of.write) + carry;
+at::Tensor gradient_of_decays(const DecayGradients& gradients) {
+  const at::Tensor carry = gradients.carry.view_as(gradients.read.select(-1, 0)).unsqueeze(-1);
+  return sums_before(gradients.pairs).tril().sum(-2) + sums_from(gradients.read) +
+         sums_before(gradients.write) + carry;
 }
 
 }  // namespace heddle::decoder

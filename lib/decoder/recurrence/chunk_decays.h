@@ -30,6 +30,6 @@ struct DecayGradients {
 
 // Returns the gradient of `decay`. A token's decay affects the pairs around it, the reads from it on, the
 // writes before it, and the whole chunk. Only affected terms are summed, so small gradients are exact.
-at::Tensor gradient_of_decays(const DecayGradients& of);
+at::Tensor gradient_of_decays(const DecayGradients& gradients);
 
 }  // namespace heddle::decoder

@@ -50,14 +50,14 @@ HEDDLE_INLINE void cap_softly(typename Set::Vector& x, typename Set::Number cap)
 
 struct Larger {
   template <class Any>
-  HEDDLE_INLINE static void join(Any& into, const Any& of) {
-    into = into > of ? into : of;
+  HEDDLE_INLINE static void join(Any& into, const Any& value) {
+    into = into > value ? into : value;
   }
 };
 struct Sum {
   template <class Any>
-  HEDDLE_INLINE static void join(Any& into, const Any& of) {
-    into += of;
+  HEDDLE_INLINE static void join(Any& into, const Any& value) {
+    into += value;
   }
 };
 
@@ -93,14 +93,14 @@ inline constexpr Number kPlaces[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
 // middle: GCC 12 computes a choice by two comparisons element by element.
 template <class Set>
 HEDDLE_INLINE void keep_seen(typename Set::Vector& x, KeyRange seen, int64_t place,
-                             typename Set::Number other) {
+                             typename Set::Number otherwise) {
   using Vector = typename Set::Vector;
   using Number = typename Set::Number;
   static_assert(2 * kWholeKeys <= 4096, "squares of distances below 2 * kWholeKeys are exact in float");
   const auto twice_middle = static_cast<Number>(seen.begin + seen.end - 1);
   const auto count = static_cast<Number>(seen.end - seen.begin);
   const Vector away = 2 * (vector_at<Set>(kPlaces<Number>) + static_cast<Number>(place)) - twice_middle;
-  x = away * away < count * count ? x : Vector{} + other;
+  x = away * away < count * count ? x : Vector{} + otherwise;
 }
 
 // Weights are relative to a score that is at most this much below the largest: sums up to e^8 times larger
@@ -278,18 +278,18 @@ HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
       columns.count, [&]<int64_t Count>() __attribute__((always_inline)) {
         score_gradients<Set, Count>(tile, columns.first);
       });
-  const Operands<Number> of{tile.gradients + columns.begin,
-                            kBlockKeys,
-                            1,
-                            tile.keys + columns.begin * tile.key_width,
-                            tile.key_width,
-                            tile.d_queries,
-                            tile.d_query_row};
+  const Operands<Number> operands{tile.gradients + columns.begin,
+                                  kBlockKeys,
+                                  1,
+                                  tile.keys + columns.begin * tile.key_width,
+                                  tile.key_width,
+                                  tile.d_queries,
+                                  tile.d_query_row};
   const int64_t depth = columns.end - columns.begin;
   if (tile.adds)
-    product<Set, true>(of, tile.rows, tile.key_width, depth);
+    product<Set, true>(operands, tile.rows, tile.key_width, depth);
   else
-    product<Set, false>(of, tile.rows, tile.key_width, depth);
+    product<Set, false>(operands, tile.rows, tile.key_width, depth);
 }
 
 }  // namespace heddle::model::tile

@@ -44,10 +44,11 @@ HEDDLE_API std::vector<DeviceCall> device_calls(const at::Tensor& seen, int64_t 
 // q, k, v and out [tokens, heads, dim]; log_sums float [heads, tokens].
 struct VaryingKernel {
   std::pair<at::Tensor, at::Tensor> (*forward)(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                               const VaryingLengths& of, double scale);
+                                               const VaryingLengths& lengths, double scale);
   std::array<at::Tensor, 3> (*backward)(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k,
                                         const at::Tensor& v, const at::Tensor& out,
-                                        const at::Tensor& log_sums, const VaryingLengths& of, double scale);
+                                        const at::Tensor& log_sums, const VaryingLengths& lengths,
+                                        double scale);
 };
 
 // Compute attend_blocked_cpu() and attend_blocked_backward_cpu() on any device, without soft caps. The calls

@@ -53,10 +53,10 @@ class FetchAhead {
   }
 
   // Rows [first, first + count) of a head; at most kStretches times after restart().
-  void add(const HeadBytes& of, int64_t head, int64_t first, int64_t count) {
+  void add(const HeadBytes& bytes, int64_t head, int64_t first, int64_t count) {
     TORCH_INTERNAL_ASSERT_DEBUG_ONLY(used_ < kStretches);
     const int64_t rows = std::min(count, kMostRows);
-    stretches_[used_++] = {of.data + first * of.row + head * of.width, of.row, of.width, rows};
+    stretches_[used_++] = {bytes.data + first * bytes.row + head * bytes.width, bytes.row, bytes.width, rows};
     rows_ += rows;
     per_turn_ = (rows_ + turns_ - 1) / turns_;
   }
@@ -64,20 +64,20 @@ class FetchAhead {
   // Returns the lines to fetch next, at most `most`; none at the end.
   Fetch next(int64_t most = std::numeric_limits<int64_t>::max()) {
     if (now_ == used_) return {};
-    Stretch& one = stretches_[now_];
-    const int64_t lines = (one.width + kLine - 1) / kLine;
-    const int64_t rows = std::min({per_turn_, one.left, most / lines});
-    const Fetch out{one.at, rows * lines, lines, one.row - lines * kLine};
-    one.at += rows * one.row;
-    one.left -= rows;
-    if (one.left == 0) ++now_;
+    Stretch& stretch = stretches_[now_];
+    const int64_t lines = (stretch.width + kLine - 1) / kLine;
+    const int64_t rows = std::min({per_turn_, stretch.left, most / lines});
+    const Fetch out{stretch.address, rows * lines, lines, stretch.row - lines * kLine};
+    stretch.address += rows * stretch.row;
+    stretch.left -= rows;
+    if (stretch.left == 0) ++now_;
     return out;
   }
 
  private:
   static constexpr int64_t kMostRows = 512;  // more would displace what is in use
   struct Stretch {
-    const char* at;
+    const char* address;
     int64_t row, width, left;  // left: rows
   };
   std::array<Stretch, kStretches> stretches_;

@@ -97,27 +97,27 @@ struct Nothing {
 class FetchRows {
  public:
   static constexpr bool kFetchesLines = true;  // in steps of its own, not at each one
-  HEDDLE_INLINE explicit FetchRows(const Fetch& of) : of_(of), in_row_(of.in_row) {}
+  HEDDLE_INLINE explicit FetchRows(const Fetch& fetch) : fetch_(fetch), in_row_(fetch.in_row) {}
 
-  HEDDLE_INLINE int64_t lines() const { return of_.lines; }
+  HEDDLE_INLINE int64_t lines() const { return fetch_.lines; }
   HEDDLE_INLINE void operator()(int64_t) {
-    __builtin_prefetch(of_.at, 0, 2);
-    of_.at += kLine;
-    --of_.lines;
-    if (--in_row_ == 0) of_.at += of_.skip, in_row_ = of_.in_row;
+    __builtin_prefetch(fetch_.address, 0, 2);
+    fetch_.address += kLine;
+    --fetch_.lines;
+    if (--in_row_ == 0) fetch_.address += fetch_.skip, in_row_ = fetch_.in_row;
   }
 
  private:
-  Fetch of_;
+  Fetch fetch_;
   int64_t in_row_;
 };
 
 template <class Set, int Rows, int Columns, class Number>
-HEDDLE_INLINE void add_step(typename Set::Vector (&sums)[Rows][Columns], const Operands<Number>& of,
+HEDDLE_INLINE void add_step(typename Set::Vector (&sums)[Rows][Columns], const Operands<Number>& operands,
                             int64_t k) {
-  const Number *a = of.a + k * of.a_step, *b = of.b + k * of.b_row;
+  const Number *a = operands.a + k * operands.a_step, *b = operands.b + k * operands.b_row;
   for (int row = 0; row < Rows; ++row) {
-    const Number factor = a[row * of.a_row];
+    const Number factor = a[row * operands.a_row];
     for (int column = 0; column < Columns; ++column)
       add_product<Set>(sums[row][column], factor, vector_at<Set>(b + column * Set::kLanes));
   }
@@ -126,67 +126,67 @@ HEDDLE_INLINE void add_step(typename Set::Vector (&sums)[Rows][Columns], const O
 // c [Rows, Columns * kLanes] (+)= a b over `depth`, in registers. Fetches are a step or two apart: requests
 // side by side would wait for memory, and the product with them.
 template <class Set, int Rows, int Columns, bool Adds, class Number, class Beside>
-HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t depth, Beside& beside) {
+HEDDLE_INLINE void product_in_registers(const Operands<Number>& operands, int64_t depth, Beside& beside) {
   typename Set::Vector sums[Rows][Columns];
   for (int row = 0; row < Rows; ++row)
     for (int column = 0; column < Columns; ++column)
-      sums[row][column] =
-          Adds ? vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes) : typename Set::Vector{};
+      sums[row][column] = Adds ? vector_at<Set>(operands.c + row * operands.c_row + column * Set::kLanes)
+                               : typename Set::Vector{};
   int64_t k = 0;
   if constexpr (Beside::kFetchesLines) {
     const int64_t lines = beside.lines() < depth ? beside.lines() : depth;
     const int64_t apart = 2 * lines <= depth ? 2 : 1;
     for (const int64_t end = lines * apart; k < end;) {
       beside(k);
-      add_step<Set, Rows, Columns>(sums, of, k++);
-      if (apart == 2) add_step<Set, Rows, Columns>(sums, of, k++);
+      add_step<Set, Rows, Columns>(sums, operands, k++);
+      if (apart == 2) add_step<Set, Rows, Columns>(sums, operands, k++);
     }
   }
   for (; k < depth; ++k) {
     if constexpr (!Beside::kFetchesLines) beside(k);
-    add_step<Set, Rows, Columns>(sums, of, k);
+    add_step<Set, Rows, Columns>(sums, operands, k);
   }
   for (int row = 0; row < Rows; ++row)
     for (int column = 0; column < Columns; ++column)
-      vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes) = sums[row][column];
+      vector_at<Set>(operands.c + row * operands.c_row + column * Set::kLanes) = sums[row][column];
 }
 
 // c [Rows, columns] (+)= a b; columns: a multiple of kLanes.
 template <class Set, int Rows, bool Adds, class Number, class Beside>
-HEDDLE_INLINE void product_of_rows(Operands<Number> of, int64_t columns, int64_t depth, Beside beside) {
-  const auto pass = [&of](int64_t done) {
-    of.b += done;
-    of.c += done;
+HEDDLE_INLINE void product_of_rows(Operands<Number> operands, int64_t columns, int64_t depth, Beside beside) {
+  const auto pass = [&operands](int64_t done) {
+    operands.b += done;
+    operands.c += done;
   };
   constexpr int64_t kWide = Set::kColumns * Set::kLanes, kHalf = kWide / 2;
   for (; columns >= kWide; columns -= kWide, pass(kWide))
-    product_in_registers<Set, Rows, Set::kColumns, Adds>(of, depth, beside);
+    product_in_registers<Set, Rows, Set::kColumns, Adds>(operands, depth, beside);
   if constexpr (Set::kColumns == 4)
-    if (columns == 3 * Set::kLanes) return product_in_registers<Set, Rows, 3, Adds>(of, depth, beside);
+    if (columns == 3 * Set::kLanes) return product_in_registers<Set, Rows, 3, Adds>(operands, depth, beside);
   for (; columns >= kHalf; columns -= kHalf, pass(kHalf))
-    product_in_registers<Set, Rows, Set::kColumns / 2, Adds>(of, depth, beside);
+    product_in_registers<Set, Rows, Set::kColumns / 2, Adds>(operands, depth, beside);
   for (; columns > 0; columns -= Set::kLanes, pass(Set::kLanes))
-    product_in_registers<Set, Rows, 1, Adds>(of, depth, beside);
+    product_in_registers<Set, Rows, 1, Adds>(operands, depth, beside);
 }
 
 // Computes the product for 1 to kTileRows rows.
 template <class Set, bool Adds, class Number, class Beside = Nothing>
-HEDDLE_INLINE void product(const Operands<Number>& of, int64_t rows, int64_t columns, int64_t depth,
+HEDDLE_INLINE void product(const Operands<Number>& operands, int64_t rows, int64_t columns, int64_t depth,
                            const Beside& beside = {}) {
   static_assert(kTileRows == 6);
   switch (rows) {
     case 6:
-      return product_of_rows<Set, 6, Adds>(of, columns, depth, beside);
+      return product_of_rows<Set, 6, Adds>(operands, columns, depth, beside);
     case 5:
-      return product_of_rows<Set, 5, Adds>(of, columns, depth, beside);
+      return product_of_rows<Set, 5, Adds>(operands, columns, depth, beside);
     case 4:
-      return product_of_rows<Set, 4, Adds>(of, columns, depth, beside);
+      return product_of_rows<Set, 4, Adds>(operands, columns, depth, beside);
     case 3:
-      return product_of_rows<Set, 3, Adds>(of, columns, depth, beside);
+      return product_of_rows<Set, 3, Adds>(operands, columns, depth, beside);
     case 2:
-      return product_of_rows<Set, 2, Adds>(of, columns, depth, beside);
+      return product_of_rows<Set, 2, Adds>(operands, columns, depth, beside);
     default:
-      return product_of_rows<Set, 1, Adds>(of, columns, depth, beside);
+      return product_of_rows<Set, 1, Adds>(operands, columns, depth, beside);
   }
 }
 

@@ -25,7 +25,7 @@ constexpr int64_t kLine = 64;  // bytes of a line of the cache
 // Bytes that a product brings into the cache, a line for each step of its depth, while it computes: fetches
 // side by side would wait for each other.
 struct Fetch {
-  const char* at = nullptr;
+  const char* address = nullptr;
   int64_t lines = 0;
   int64_t in_row = 0, skip = 0;  // lines of a row; bytes from the end of a row to the next row
 };
@@ -93,7 +93,7 @@ struct TileKernels {
   void (*attend)(const AttendTile<Number>& tile);
   void (*attend_whole)(const WholeTile<Number>& tile);
   void (*gradients)(const GradientTile<Number>& tile);
-  void (*add_product)(const KeyProduct<Number>& of);
+  void (*add_product)(const KeyProduct<Number>& product);
 };
 
 // Returns the float kernels that this processor runs, widest registers first.

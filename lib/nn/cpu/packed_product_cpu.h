@@ -43,16 +43,16 @@ struct PackedProduct {
 };
 
 template <class Number>
-using PackedProductKernel = void (*)(const PackedProduct<Number>& of);
+using PackedProductKernel = void (*)(const PackedProduct<Number>& product);
 
 // Returns the float32 kernels that this processor runs, widest registers first.
 HEDDLE_API std::span<const PackedProductKernel<float>> supported_packed_products();
 
 // The first of them, in the calling thread.
-HEDDLE_API void packed_product(const PackedProduct<float>& of);
+HEDDLE_API void packed_product(const PackedProduct<float>& product);
 
 // Sums of bfloat16 are in float32. Needs the processor's instruction for pairs (AVX512_BF16).
-HEDDLE_API void packed_product(const PackedProduct<c10::BFloat16>& of);
+HEDDLE_API void packed_product(const PackedProduct<c10::BFloat16>& product);
 HEDDLE_API bool has_packed_product_of_bfloat16();
 
 }  // namespace heddle::model

@@ -46,9 +46,9 @@ inline at::Tensor shared_bias(const at::Tensor& bias, double share) {
 }
 
 // Returns the given products, or the device's.
-inline const ExpertProducts& products_of(const std::shared_ptr<const ExpertProducts>& given) {
+inline const ExpertProducts& products_of(const std::shared_ptr<const ExpertProducts>& products) {
   static const ExpertProducts as_they_are;
-  return given ? *given : as_they_are;
+  return products ? *products : as_they_are;
 }
 
 // Factors of the gradients of both parameters.

@@ -47,11 +47,11 @@ HEDDLE_INLINE void apply_sigmoid(typename Set::Vector& x) {
 template <class Set>
 struct Sums {
   static constexpr int64_t kCount = kFloats / Set::kLanes;
-  typename Set::Vector of[kCount] = {};
+  typename Set::Vector lanes[kCount] = {};
 
   HEDDLE_INLINE typename Set::Number total() const {
     alignas(64) typename Set::Number sums[kFloats];
-    for (int64_t i = 0; i < kCount; ++i) tile::vector_at<Set>(sums + i * Set::kLanes) = of[i];
+    for (int64_t i = 0; i < kCount; ++i) tile::vector_at<Set>(sums + i * Set::kLanes) = lanes[i];
     for (int64_t half = kFloats / 2; half > 0; half /= 2)
       for (int64_t i = 0; i < half; ++i) sums[i] += sums[half + i];
     return sums[0];
@@ -69,12 +69,12 @@ struct Place {
 
 template <class Set, bool Backward>
 HEDDLE_INLINE void compute_lanes(const Rule<typename Set::Number>& rule, typename Set::Number weight,
-                                 const Place<typename Set::Number>& at, Sums<Set>& sums) {
+                                 const Place<typename Set::Number>& place, Sums<Set>& sums) {
   using Vector = typename Set::Vector;
   const Vector limit = Vector{} + rule.limit, zero{};
   for (int64_t i = 0; i < Sums<Set>::kCount; ++i) {
     const int64_t lane = i * Set::kLanes;
-    const Vector gate = tile::vector_at<Set>(at.gate + lane), up = tile::vector_at<Set>(at.up + lane);
+    const Vector gate = tile::vector_at<Set>(place.gate + lane), up = tile::vector_at<Set>(place.up + lane);
     const Vector g = gate > limit ? limit : gate;
     // One comparison at a time: GCC 12 computes a choice by two element by element.
     const Vector below = up > limit ? limit : up;
@@ -82,34 +82,34 @@ HEDDLE_INLINE void compute_lanes(const Rule<typename Set::Number>& rule, typenam
     Vector share = g * rule.alpha;
     apply_sigmoid<Set>(share);
     const Vector gated = g * share;
-    tile::vector_at<Set>(at.y + lane) = gated * factor * weight;
+    tile::vector_at<Set>(place.y + lane) = gated * factor * weight;
     if constexpr (Backward) {
-      const Vector d_y = tile::vector_at<Set>(at.d_y + lane), d = d_y * weight;
+      const Vector d_y = tile::vector_at<Set>(place.d_y + lane), d = d_y * weight;
       const Vector d_gate = d * share * factor * (1 + g * rule.alpha * (1 - share));
       const Vector beyond = up - within;  // nan is not beyond the limit, as in ATen's clamp
-      tile::vector_at<Set>(at.d_up + lane) = beyond * beyond > zero ? zero : d * gated;
-      tile::vector_at<Set>(at.d_gate + lane) = gate > limit ? zero : d_gate;
-      sums.of[i] += d_y * gated * factor;
+      tile::vector_at<Set>(place.d_up + lane) = beyond * beyond > zero ? zero : d * gated;
+      tile::vector_at<Set>(place.d_gate + lane) = gate > limit ? zero : d_gate;
+      sums.lanes[i] += d_y * gated * factor;
     }
   }
 }
 
 // Computes a row in scratch: of another type, interleaved, or of fewer than kFloats numbers.
 template <class Set, bool Backward, class Number>
-HEDDLE_INLINE void compute_apart(const Rule<Wide<Number>>& rule, const Row<Number>& row, int64_t at,
+HEDDLE_INLINE void compute_apart(const Rule<Wide<Number>>& rule, const Row<Number>& row, int64_t begin,
                                  Sums<Set>& sums) {
   using W = Wide<Number>;
   alignas(64) W in[3][kFloats] = {}, out[3][kFloats];
-  const int64_t count = std::min(kFloats, row.width - at), step = rule.interleaved ? 2 : 1;
-  const int64_t gate = at * step, up = gate + (rule.interleaved ? 1 : row.width);
+  const int64_t count = std::min(kFloats, row.width - begin), step = rule.interleaved ? 2 : 1;
+  const int64_t gate = begin * step, up = gate + (rule.interleaved ? 1 : row.width);
   for (int64_t i = 0; i < count; ++i) {
     in[0][i] = static_cast<W>(row.hidden[gate + i * step]);
     in[1][i] = static_cast<W>(row.hidden[up + i * step]);
-    if constexpr (Backward) in[2][i] = static_cast<W>(row.d_y[at + i]);
+    if constexpr (Backward) in[2][i] = static_cast<W>(row.d_y[begin + i]);
   }
   compute_lanes<Set, Backward>(rule, row.weight, {in[0], in[1], out[0], in[2], out[1], out[2]}, sums);
   for (int64_t i = 0; i < count; ++i) {
-    row.y[at + i] = static_cast<Number>(out[0][i]);
+    row.y[begin + i] = static_cast<Number>(out[0][i]);
     if constexpr (Backward) {
       row.d_hidden[gate + i * step] = static_cast<Number>(out[1][i]);
       row.d_hidden[up + i * step] = static_cast<Number>(out[2][i]);
@@ -121,17 +121,18 @@ HEDDLE_INLINE void compute_apart(const Rule<Wide<Number>>& rule, const Row<Numbe
 template <class Set, bool Backward, class Number>
 HEDDLE_INLINE Wide<Number> compute_row(const Rule<Wide<Number>>& rule, const Row<Number>& row) {
   Sums<Set> sums;
-  int64_t at = 0;
+  int64_t begin = 0;
   if constexpr (std::is_same_v<Number, typename Set::Number>)
-    for (; !rule.interleaved && at + kFloats <= row.width; at += kFloats) {
-      const Number* const gate = row.hidden + at;
-      Number* const d_gate = Backward ? row.d_hidden + at : nullptr;
-      compute_lanes<Set, Backward>(rule, row.weight,
-                                   {gate, gate + row.width, row.y + at, Backward ? row.d_y + at : nullptr,
-                                    d_gate, Backward ? d_gate + row.width : nullptr},
-                                   sums);
+    for (; !rule.interleaved && begin + kFloats <= row.width; begin += kFloats) {
+      const Number* const gate = row.hidden + begin;
+      Number* const d_gate = Backward ? row.d_hidden + begin : nullptr;
+      compute_lanes<Set, Backward>(
+          rule, row.weight,
+          {gate, gate + row.width, row.y + begin, Backward ? row.d_y + begin : nullptr, d_gate,
+           Backward ? d_gate + row.width : nullptr},
+          sums);
     }
-  for (; at < row.width; at += kFloats) compute_apart<Set, Backward>(rule, row, at, sums);
+  for (; begin < row.width; begin += kFloats) compute_apart<Set, Backward>(rule, row, begin, sums);
   return Backward ? sums.total() : 0;
 }
 

@@ -101,37 +101,38 @@ HEDDLE_INLINE void pack_panel_of_pairs(const MatrixView<Narrow>& b, int64_t colu
 
 // blocks.c [rows, kNarrowColumns] (+)= a block of a times one of b, over at most 2 kDepth numbers.
 template <class Set, bool Adds>
-HEDDLE_INLINE void multiply_block_of_pairs(const PackedProduct<Narrow>& of, Blocks& blocks) {
+HEDDLE_INLINE void multiply_block_of_pairs(const PackedProduct<Narrow>& product, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
-  const bool turned = of.a.column != 1;
-  const int64_t pairs = (of.depth + 1) / 2;
+  const bool turned = product.a.column != 1;
+  const int64_t pairs = (product.depth + 1) / 2;
   if (turned)
-    pack_pairs_of_columns(of.a, of.rows, of.depth, blocks.a);
+    pack_pairs_of_columns(product.a, product.rows, product.depth, blocks.a);
   else
-    pack_pairs_of_rows(of.a, of.rows, of.depth, blocks.a);
-  for (int64_t j = 0; j < of.columns; j += kWidth) {
-    const int64_t columns = std::min(kWidth, of.columns - j);
-    pack_panel_of_pairs<Set, kWidth>({of.b.at(0, j), of.b.row, of.b.column}, columns, of.depth, blocks.b);
-    for (int64_t i = 0; i < of.rows; i += kTileRows)
+    pack_pairs_of_rows(product.a, product.rows, product.depth, blocks.a);
+  for (int64_t j = 0; j < product.columns; j += kWidth) {
+    const int64_t columns = std::min(kWidth, product.columns - j);
+    pack_panel_of_pairs<Set, kWidth>({product.b.at(0, j), product.b.row, product.b.column}, columns,
+                                     product.depth, blocks.b);
+    for (int64_t i = 0; i < product.rows; i += kTileRows)
       tile::product<Set, Adds>(
           tile::Operands<float>{blocks.a + i * pairs, turned ? 1 : pairs, turned ? kTileRows : 1, blocks.b,
                                 kWidth, blocks.c + i * kNarrowColumns + j, kNarrowColumns},
-          std::min<int64_t>(kTileRows, of.rows - i), (columns + Set::kLanes - 1) / Set::kLanes * Set::kLanes,
-          pairs);
+          std::min<int64_t>(kTileRows, product.rows - i),
+          (columns + Set::kLanes - 1) / Set::kLanes * Set::kLanes, pairs);
   }
 }
 
 template <class Set>
-HEDDLE_INLINE void multiply_packed(const PackedProduct<Narrow>& of, Blocks& blocks) {
-  for (int64_t left = 0; left < of.columns; left += kNarrowColumns)
-    for (int64_t row = 0; row < of.rows; row += kRows) {
-      PackedProduct<Narrow> block = of;
-      block.columns = std::min(kNarrowColumns, of.columns - left);
-      block.rows = std::min(kRows, of.rows - row);
-      for (int64_t k = 0; k < of.depth; k += 2 * kDepth) {
-        block.depth = std::min(2 * kDepth, of.depth - k);
-        block.a.data = of.a.at(row, k);
-        block.b.data = of.b.at(k, left);
+HEDDLE_INLINE void multiply_packed(const PackedProduct<Narrow>& product, Blocks& blocks) {
+  for (int64_t left = 0; left < product.columns; left += kNarrowColumns)
+    for (int64_t row = 0; row < product.rows; row += kRows) {
+      PackedProduct<Narrow> block = product;
+      block.columns = std::min(kNarrowColumns, product.columns - left);
+      block.rows = std::min(kRows, product.rows - row);
+      for (int64_t k = 0; k < product.depth; k += 2 * kDepth) {
+        block.depth = std::min(2 * kDepth, product.depth - k);
+        block.a.data = product.a.at(row, k);
+        block.b.data = product.b.at(k, left);
         if (k == 0)
           multiply_block_of_pairs<Set, false>(block, blocks);
         else
@@ -139,7 +140,7 @@ HEDDLE_INLINE void multiply_packed(const PackedProduct<Narrow>& of, Blocks& bloc
       }
       for (int64_t i = 0; i < block.rows; ++i)
         for (int64_t j = 0; j < block.columns; ++j)
-          of.c[(row + i) * of.c_row + left + j] = blocks.c[i * kNarrowColumns + j];
+          product.c[(row + i) * product.c_row + left + j] = blocks.c[i * kNarrowColumns + j];
     }
 }
 

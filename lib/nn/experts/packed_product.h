@@ -57,8 +57,8 @@ HEDDLE_INLINE void pack_panel(const MatrixView<float>& b, int64_t columns, int64
 }
 
 // True if a is transposed and a tile would touch more lines than the first cache keeps.
-HEDDLE_INLINE bool packs_rows(const PackedProduct<float>& of) {
-  return of.a.column != 1 && of.depth > 128;
+HEDDLE_INLINE bool packs_rows(const PackedProduct<float>& product) {
+  return product.a.column != 1 && product.depth > 128;
 }
 
 // Tiles [depth, kTileRows] of a transposed matrix.
@@ -83,8 +83,8 @@ struct Lines {
   int64_t left = 0;
 
   // At most a block: more would not stay in the cache.
-  static HEDDLE_INLINE Lines of(const Stretch<float>& of) {
-    return {of.data, (std::min(of.count, kColumns * kDepth) + 15) / 16};
+  static HEDDLE_INLINE Lines of(const Stretch<float>& stretch) {
+    return {stretch.data, (std::min(stretch.count, kColumns * kDepth) + 15) / 16};
   }
   HEDDLE_INLINE Lines take(int64_t count) {
     const Lines share{data, std::min(count, left)};
@@ -109,8 +109,9 @@ struct Ahead {
 
 // c [rows, columns] (+)= a b with at most kTileRows rows, a panel's columns and a multiple of kLanes: a
 // function of its own, because the compiler keeps sums in memory where it inlines this into the loops below.
-using TileProduct = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns, int64_t depth);
-using TileProductAhead = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns,
+using TileProduct = void (*)(const tile::Operands<float>& operands, int64_t rows, int64_t columns,
+                             int64_t depth);
+using TileProductAhead = void (*)(const tile::Operands<float>& operands, int64_t rows, int64_t columns,
                                   int64_t depth, const Ahead& ahead);
 
 // Products of one instruction set.
@@ -118,25 +119,25 @@ struct TileProducts {
   TileProduct set, add;
   TileProductAhead set_ahead, add_ahead;
 
-  void run(bool adds, const tile::Operands<float>& of, int64_t rows, int64_t columns, int64_t depth,
+  void run(bool adds, const tile::Operands<float>& operands, int64_t rows, int64_t columns, int64_t depth,
            const Ahead& ahead) const {
-    if (ahead.any()) return (adds ? add_ahead : set_ahead)(of, rows, columns, depth, ahead);
-    (adds ? add : set)(of, rows, columns, depth);
+    if (ahead.any()) return (adds ? add_ahead : set_ahead)(operands, rows, columns, depth, ahead);
+    (adds ? add : set)(operands, rows, columns, depth);
   }
 };
 
 // One tile of c with any columns of a panel.
 template <class Set, const TileProducts& Tiles>
-HEDDLE_INLINE void multiply_tile(tile::Operands<float> of, int64_t rows, int64_t columns, int64_t depth,
+HEDDLE_INLINE void multiply_tile(tile::Operands<float> operands, int64_t rows, int64_t columns, int64_t depth,
                                  bool adds, float* scratch, const Ahead& ahead) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   const int64_t rest = columns % Set::kLanes;
-  if (rest == 0) return Tiles.run(adds, of, rows, columns, depth, ahead);
-  float* const c = of.c;
-  const int64_t c_row = of.c_row;
-  of.c = scratch;
-  of.c_row = kWidth;
-  Tiles.run(false, of, rows, columns - rest + Set::kLanes, depth, ahead);
+  if (rest == 0) return Tiles.run(adds, operands, rows, columns, depth, ahead);
+  float* const c = operands.c;
+  const int64_t c_row = operands.c_row;
+  operands.c = scratch;
+  operands.c_row = kWidth;
+  Tiles.run(false, operands, rows, columns - rest + Set::kLanes, depth, ahead);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j)
       c[i * c_row + j] = (adds ? c[i * c_row + j] : 0.0f) + scratch[i * kWidth + j];
@@ -184,71 +185,75 @@ HEDDLE_INLINE int64_t tiles_of(int64_t rows) {
 
 // The rows of one block of a times one packed panel of b.
 template <class Set, const TileProducts& Tiles>
-HEDDLE_INLINE void rows_of_panel(const PackedProduct<float>& of, int64_t row, int64_t count, Panel panel,
+HEDDLE_INLINE void rows_of_panel(const PackedProduct<float>& product, int64_t row, int64_t count, Panel panel,
                                  Rest& rest, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
-  const bool packs = packs_rows(of), whole = of.a.column == 1 && of.a.row == of.depth;
+  const bool packs = packs_rows(product), whole = product.a.column == 1 && product.a.row == product.depth;
   const int64_t each = (panel.next.left * kTileRows + count - 1) / count;
   for (int64_t i = 0; i < count; i += kTileRows) {
-    const float* const a = packs ? blocks.a + i * of.depth : of.a.at(row + i, 0);
+    const float* const a = packs ? blocks.a + i * product.depth : product.a.at(row + i, 0);
     panel.next.ask(each);
     Ahead ahead;
     if (whole && panel.first == 0)  // later panels find these rows in the cache
-      ahead.near = Lines::of({of.a.at(row + i + kTileRows, 0), kTileRows * of.depth});
+      ahead.near = Lines::of({product.a.at(row + i + kTileRows, 0), kTileRows * product.depth});
     ahead.far = rest.take();
-    multiply_tile<Set, Tiles>(tile::Operands<float>{a, packs ? 1 : of.a.row, packs ? kTileRows : of.a.column,
-                                                    blocks.b + panel.place, kWidth,
-                                                    of.c + (row + i) * of.c_row + panel.first, of.c_row},
-                              std::min<int64_t>(kTileRows, count - i), panel.columns, of.depth, of.adds,
-                              blocks.c, ahead);
+    multiply_tile<Set, Tiles>(
+        tile::Operands<float>{a, packs ? 1 : product.a.row, packs ? kTileRows : product.a.column,
+                              blocks.b + panel.place, kWidth,
+                              product.c + (row + i) * product.c_row + panel.first, product.c_row},
+        std::min<int64_t>(kTileRows, count - i), panel.columns, product.depth, product.adds, blocks.c, ahead);
   }
 }
 
 // c (+)= a b where b fits into a block: its panels are packed when the first rows need them. after: where the
 // next block of b begins; null: none.
 template <class Set, const TileProducts& Tiles>
-HEDDLE_INLINE void multiply_block(const PackedProduct<float>& of, const float* after, Blocks& blocks) {
+HEDDLE_INLINE void multiply_block(const PackedProduct<float>& product, const float* after, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
-  Rest rest{tiles_of(of.rows) * ((of.columns + kWidth - 1) / kWidth), Lines::of(of.next[0]),
-            Lines::of(of.next[1])};
-  for (int64_t row = 0; row < of.rows; row += kRows) {
-    const int64_t count = std::min(kRows, of.rows - row);
-    if (packs_rows(of)) pack_rows({of.a.at(row, 0), of.a.row, of.a.column}, count, of.depth, blocks.a);
-    for (int64_t j = 0; j < of.columns; j += kWidth) {
-      const auto view = [&](int64_t at) { return MatrixView<float>{of.b.at(0, at), of.b.row, of.b.column}; };
-      Panel panel{j, std::min(kWidth, of.columns - j), of.rows > kRows ? j * of.depth : 0, {}};
+  Rest rest{tiles_of(product.rows) * ((product.columns + kWidth - 1) / kWidth), Lines::of(product.next[0]),
+            Lines::of(product.next[1])};
+  for (int64_t row = 0; row < product.rows; row += kRows) {
+    const int64_t count = std::min(kRows, product.rows - row);
+    if (packs_rows(product))
+      pack_rows({product.a.at(row, 0), product.a.row, product.a.column}, count, product.depth, blocks.a);
+    for (int64_t j = 0; j < product.columns; j += kWidth) {
+      const auto view = [&](int64_t at) {
+        return MatrixView<float>{product.b.at(0, at), product.b.row, product.b.column};
+      };
+      Panel panel{j, std::min(kWidth, product.columns - j), product.rows > kRows ? j * product.depth : 0, {}};
       if (row == 0) {
-        pack_panel<Set, kWidth>(view(j), panel.columns, of.depth, blocks.b + panel.place);
-        if (const int64_t next = j + kWidth; next < of.columns && !of.asked)
-          panel.next = Stretches::of(view(next), std::min(kWidth, of.columns - next), of.depth);
-        else if (next >= of.columns && after != nullptr)
-          panel.next = Stretches::of({after, of.b.row, of.b.column}, std::min(kWidth, of.columns), of.depth);
+        pack_panel<Set, kWidth>(view(j), panel.columns, product.depth, blocks.b + panel.place);
+        if (const int64_t next = j + kWidth; next < product.columns && !product.asked)
+          panel.next = Stretches::of(view(next), std::min(kWidth, product.columns - next), product.depth);
+        else if (next >= product.columns && after != nullptr)
+          panel.next = Stretches::of({after, product.b.row, product.b.column},
+                                     std::min(kWidth, product.columns), product.depth);
       }
-      rows_of_panel<Set, Tiles>(of, row, count, panel, rest, blocks);
+      rows_of_panel<Set, Tiles>(product, row, count, panel, rest, blocks);
     }
   }
 }
 
 template <class Set, const TileProducts& Tiles>
-HEDDLE_INLINE void multiply_packed(const PackedProduct<float>& of, Blocks& blocks) {
+HEDDLE_INLINE void multiply_packed(const PackedProduct<float>& product, Blocks& blocks) {
   static_assert(kColumns % (Set::kColumns * Set::kLanes) == 0 && kRows % kTileRows == 0 &&
                 Set::kColumns * Set::kLanes <= 64);
-  for (int64_t left = 0; left < of.columns; left += kColumns)
-    for (int64_t k = 0; k < of.depth; k += kDepth) {
-      PackedProduct<float> block = of;
-      block.columns = std::min(kColumns, of.columns - left);
-      block.depth = std::min(kDepth, of.depth - k);
-      block.a.data = of.a.at(0, k);
-      block.b.data = of.b.at(k, left);
-      block.c = of.c + left;
-      block.adds = of.adds || k > 0;
+  for (int64_t left = 0; left < product.columns; left += kColumns)
+    for (int64_t k = 0; k < product.depth; k += kDepth) {
+      PackedProduct<float> block = product;
+      block.columns = std::min(kColumns, product.columns - left);
+      block.depth = std::min(kDepth, product.depth - k);
+      block.a.data = product.a.at(0, k);
+      block.b.data = product.b.at(k, left);
+      block.c = product.c + left;
+      block.adds = product.adds || k > 0;
       const float* after = nullptr;
-      if (k + kDepth < of.depth)
-        after = of.b.at(k + kDepth, left);
-      else if (left + kColumns < of.columns)
-        after = of.b.at(0, left + kColumns);
+      if (k + kDepth < product.depth)
+        after = product.b.at(k + kDepth, left);
+      else if (left + kColumns < product.columns)
+        after = product.b.at(0, left + kColumns);
       if (after != nullptr) block.next[0] = block.next[1] = {};
-      block.asked = of.asked && of.columns <= kColumns && of.depth <= kDepth;
+      block.asked = product.asked && product.columns <= kColumns && product.depth <= kDepth;
       multiply_block<Set, Tiles>(block, after, blocks);
     }
 }

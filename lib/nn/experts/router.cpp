@@ -192,25 +192,27 @@ Router::Counted Router::count(const model::Scored& scored, const Batch& batch) {
   return {sums.narrow(1, 0, config_.experts), sums.narrow(1, config_.experts, 1)};
 }
 
-at::Tensor Router::balance_loss(const model::Scored& scored, const Counted& all, const at::Tensor& padding) {
+at::Tensor Router::balance_loss(const model::Scored& scored, const Counted& totals,
+                                const at::Tensor& padding) {
   const BalanceLoss& balance = config_.balance;
   if (balance.form == BalanceLoss::Form::global && scored.weights.requires_grad())
-    return model::weighted_sum(scored.scores, global_factors(all), padding);
+    return model::weighted_sum(scored.scores, global_factors(totals), padding);
   if (balance.form == BalanceLoss::Form::model)
-    return config_.layers->add(config_.place, all.choices.select(0, 0), all.tokens, scored.scores, padding);
+    return config_.layers->add(config_.place, totals.choices.select(0, 0), totals.tokens, scored.scores,
+                               padding);
   // E / (k T) n_e of each row with a text, times 1 / T of the mean score.
   const double factor =
       balance.coefficient * static_cast<double>(config_.experts) / static_cast<double>(config_.rule.top_k);
-  const at::Tensor rows = all.tokens.gt(0).sum().clamp_min(1);
-  return model::weighted_sum(scored.scores, all.choices * factor / (all.tokens.clamp_min(1).square() * rows),
-                             padding);
+  const at::Tensor rows = totals.tokens.gt(0).sum().clamp_min(1);
+  return model::weighted_sum(scored.scores,
+                             totals.choices * factor / (totals.tokens.clamp_min(1).square() * rows), padding);
 }
 
 // The shares of the step so far weigh this rank's mean scores. A rank's mean is over the tokens that a rank
 // with a text has on average, so that the mean over these ranks is over all tokens.
-at::Tensor Router::global_factors(const Counted& all) {
+at::Tensor Router::global_factors(const Counted& totals) {
   const model::BelowAutograd below;
-  const at::Tensor now = at::cat({all.choices, all.tokens, all.tokens.gt(0).to(at::kFloat)}, 1);
+  const at::Tensor now = at::cat({totals.choices, totals.tokens, totals.tokens.gt(0).to(at::kFloat)}, 1);
   if (samples_ != nullptr) samples_->all_reduce(now)->wait();
   so_far_ = so_far_.defined() ? so_far_ + now : now;
   const double factor = config_.balance.coefficient * static_cast<double>(config_.experts) /

@@ -49,8 +49,8 @@ std::string less_space(const CheckpointSection& section, bool exports) {
 }  // namespace
 
 std::string space_text(const CheckpointSection& section, const SpaceNeed& need) {
-  return "the checkpoints of this run take " + bytes_text(need.all) + " in " + section.directory + " (" +
-         std::to_string(need.count) + " of " + bytes_text(need.one) + "), and the disk has " +
+  return "the checkpoints of this run take " + bytes_text(need.total) + " in " + section.directory + " (" +
+         std::to_string(need.count) + " of " + bytes_text(need.checkpoint) + "), and the disk has " +
          bytes_text(need.free) + ": " + less_space(section, need.exports);
 }
 

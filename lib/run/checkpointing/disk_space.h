@@ -12,10 +12,11 @@ namespace heddle {
 // that is being written.
 std::string disk_space_warning(const RunSpec& run);
 
-// Sizes in bytes: `one` of `count` checkpoints, `all` with the last export, and `free` on the disk.
+// Sizes in bytes: `checkpoint` of one of `count` checkpoints, `total` with the last export, and `free` on the
+// disk.
 struct SpaceNeed {
   int64_t count = 0;
-  double one = 0, all = 0, free = 0;
+  double checkpoint = 0, total = 0, free = 0;
   bool exports = false;  // the run exports its model
 };
 

@@ -82,18 +82,18 @@ ValidationSamples::ValidationSamples(const RunSpec& run, engine::Model& model) :
 
 // Returns the logits of the last token. Ranks that split layers may also split rows, so the number of tokens
 // is padded to a multiple. Padding follows all tokens, and causal attention hides it.
-at::Tensor ValidationSamples::logits(const Batch& given) {
-  Batch batch = given;
-  batch.step = next_step_;
-  const int64_t length = given.tokens.size(1), split = run_.setup.sizes.tp;
+at::Tensor ValidationSamples::logits(const Batch& batch) {
+  Batch padded = batch;
+  padded.step = next_step_;
+  const int64_t length = batch.tokens.size(1), split = run_.setup.sizes.tp;
   if (const int64_t whole = (length + split - 1) / split * split; whole > length) {
-    batch.tokens = at::zeros({1, whole}, given.tokens.options());
-    batch.tokens.narrow(1, 0, length).copy_(given.tokens);
-    batch.padding = at::zeros({1, whole}, given.tokens.options().dtype(at::kBool));
-    batch.padding.narrow(1, length, whole - length).fill_(true);
+    padded.tokens = at::zeros({1, whole}, batch.tokens.options());
+    padded.tokens.narrow(1, 0, length).copy_(batch.tokens);
+    padded.padding = at::zeros({1, whole}, batch.tokens.options().dtype(at::kBool));
+    padded.padding.narrow(1, length, whole - length).fill_(true);
   }
-  model_.stages.transform(batch, model_.mesh);
-  const Tensors out = model_.stages.front()->forward({}, train::on_device(batch, model_.mesh.device()));
+  model_.stages.transform(padded, model_.mesh);
+  const Tensors out = model_.stages.front()->forward({}, train::on_device(padded, model_.mesh.device()));
   const at::Tensor all = out.at(0)[0];
   at::Tensor last = all[length - 1].to(at::kCPU, at::kFloat).contiguous().view({1, 1, all.size(1)});
   if (world_) world_->broadcast(last, 0)->wait();
@@ -113,12 +113,12 @@ std::vector<SampleRecord> ValidationSamples::answers(const StepInfo& info) {
 
 // The answer's text is the suffix that it adds to the text of its prompt.
 std::vector<SampleRecord> ValidationSamples::records(const StepInfo& info,
-                                                     const std::vector<Ids>& all) const {
+                                                     const std::vector<Ids>& answers) const {
   std::optional<Tokenizer> tokenizer;
   if (!run_.samples_tokenizer.empty()) tokenizer.emplace(run_.samples_tokenizer);
   std::vector<SampleRecord> out;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const Ids added(all[i].begin() + static_cast<std::ptrdiff_t>(prompts_[i].size()), all[i].end());
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const Ids added(answers[i].begin() + static_cast<std::ptrdiff_t>(prompts_[i].size()), answers[i].end());
     SampleRecord& one = out.emplace_back();
     one.step = info.step;
     one.epoch = info.epoch;
@@ -128,7 +128,7 @@ std::vector<SampleRecord> ValidationSamples::records(const StepInfo& info,
       for (const int64_t token : added) one.text += static_cast<char>(token);
       continue;
     }
-    const std::string before = tokenizer->decode(prompts_[i]), whole = tokenizer->decode(all[i]);
+    const std::string before = tokenizer->decode(prompts_[i]), whole = tokenizer->decode(answers[i]);
     one.text = whole.starts_with(before) ? whole.substr(before.size()) : tokenizer->decode(added);
   }
   return out;

@@ -27,8 +27,9 @@ class ValidationSamples {
   std::vector<SampleRecord> answers(const StepInfo& info);
 
  private:
-  at::Tensor logits(const Batch& given);
-  std::vector<SampleRecord> records(const StepInfo& info, const std::vector<std::vector<int64_t>>& all) const;
+  at::Tensor logits(const Batch& batch);
+  std::vector<SampleRecord> records(const StepInfo& info,
+                                    const std::vector<std::vector<int64_t>>& answers) const;
 
   const RunSpec& run_;
   engine::Model& model_;

@@ -239,13 +239,13 @@ void add_to_config(std::string& config_json, const Node& keys) {
   config_json = checkpoint::write_hf_json(config) + "\n";
 }
 
-std::filesystem::path config_file(const std::filesystem::path& given) {
-  const std::filesystem::path place = hub_directory(given, HubKind::model);
+std::filesystem::path config_file(const std::filesystem::path& path) {
+  const std::filesystem::path place = hub_directory(path, HubKind::model);
   std::error_code ignored;
   if (std::filesystem::is_directory(place, ignored)) return find_model(place).notes / "config.json";
   if (!std::filesystem::exists(place, ignored))
-    if (const std::string hint = hub_directory_hint(given, HubKind::model); !hint.empty())
-      throw Error(ErrorCode::input, given.string(), "does not exist", hint);
+    if (const std::string hint = hub_directory_hint(path, HubKind::model); !hint.empty())
+      throw Error(ErrorCode::input, path.string(), "does not exist", hint);
   return place;
 }
 

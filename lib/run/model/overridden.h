@@ -38,7 +38,7 @@ void add_to_config(std::string& config_json, const Node& keys);
 
 // Returns the config.json that a section names, by its path or the path of a model. Throws Error{input} if it
 // does not exist.
-std::filesystem::path config_file(const std::filesystem::path& given);
+std::filesystem::path config_file(const std::filesystem::path& path);
 
 // Returns the model of a map of keys, with the keys of model.backend if the model has experts.
 std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginRegistry& plugins,

@@ -166,7 +166,7 @@ std::map<std::string, int64_t> PreparedModel::packed() const {
 std::set<std::string> PreparedModel::of_other_models() const {
   std::set<std::string> out;
   for (size_t i = 0; i < changes.size(); ++i)
-    if (!transforms[i].other.is_null()) out.insert(changes[i].added.begin(), changes[i].added.end());
+    if (!transforms[i].other_model.is_null()) out.insert(changes[i].added.begin(), changes[i].added.end());
   return out;
 }
 
@@ -210,13 +210,13 @@ PreparedModel model_of(const ModelSection& given, PluginRegistry& plugins,
 void open_other_model(ActiveTransform& transform, PluginRegistry& plugins,
                       std::vector<std::string>& warnings) {
   RecipeNotes notes;
-  const ModelSection words = recipe::read_model(transform.other, notes);
-  engine::refuse_not_built(transform.other, notes.not_built);
+  const ModelSection words = recipe::read_model(transform.other_model, notes);
+  engine::refuse_not_built(transform.other_model, notes.not_built);
   warnings.insert(warnings.end(), notes.warnings.begin(), notes.warnings.end());
   PreparedModel model = model_of(words, plugins, warnings);
   if (model.source) transform.other_place = model.place;
   OtherModel out{model.spec, model.source, model.dtype, model.directory.string()};
-  transform.run.other = std::make_shared<const OtherModel>(std::move(out));
+  transform.run.other_model = std::make_shared<const OtherModel>(std::move(out));
 }
 
 // Replaces the pointer in RUN/LATEST/model by the checkpoint that it points to.
@@ -251,7 +251,7 @@ PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
   for (ActiveTransform& one : model.transforms) {
     one.run.model = base_name(model);
     one.run.spec = model.spec.get();
-    if (!one.other.is_null()) open_other_model(one, plugins, warnings);
+    if (!one.other_model.is_null()) open_other_model(one, plugins, warnings);
   }
   return model;
 }

@@ -70,20 +70,21 @@ void add_tokenizer(checkpoint::HfOrigin& origin, const std::filesystem::path& mo
   origin.files.merge(made);
 }
 
-void add_chat_template(checkpoint::HfOrigin& origin, const std::string& given, const std::string& where) {
-  std::string text = given;
-  if (given.find("{%") == std::string::npos && given.find("{{") == std::string::npos) {
+void add_chat_template(checkpoint::HfOrigin& origin, const std::string& chat_template,
+                       const std::string& where) {
+  std::string text = chat_template;
+  if (chat_template.find("{%") == std::string::npos && chat_template.find("{{") == std::string::npos) {
     std::error_code ignored;
-    if (!std::filesystem::is_regular_file(given, ignored))
+    if (!std::filesystem::is_regular_file(chat_template, ignored))
       throw Error(ErrorCode::input, where,
-                  "chat_template is neither a template nor an existing file: " + given);
-    checkpoint::refuse_large_note(given);
-    std::ifstream in(given, std::ios::binary);
+                  "chat_template is neither a template nor an existing file: " + chat_template);
+    checkpoint::refuse_large_note(chat_template);
+    std::ifstream in(chat_template, std::ios::binary);
     text.assign(std::istreambuf_iterator<char>(in), {});
     if (const auto read = checkpoint::hf_json_if_valid(text); read && read->is_object()) {
       const auto key = read->find("chat_template");
       if (key == read->end() || !key->is_string())
-        throw Error(ErrorCode::input, given, "has no string under the key chat_template");
+        throw Error(ErrorCode::input, chat_template, "has no string under the key chat_template");
       text = key->get<std::string>();
     }
   }

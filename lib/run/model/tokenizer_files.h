@@ -23,7 +23,8 @@ void add_tokenizer(checkpoint::HfOrigin& origin, const std::filesystem::path& mo
 // Adds to exports the chat template that the data set names (a template, its file, or a JSON file with the
 // key chat_template) and removes named templates, so that prompts are rendered as in training. Throws
 // Error{input} for a file that cannot be read or contains no template.
-void add_chat_template(checkpoint::HfOrigin& origin, const std::string& given, const std::string& where);
+void add_chat_template(checkpoint::HfOrigin& origin, const std::string& chat_template,
+                       const std::string& where);
 inline constexpr const char* kChatTemplate = "chat_template.jinja";
 
 }  // namespace heddle

@@ -66,7 +66,7 @@ std::vector<ActiveTransform> make_transforms(const std::vector<PluginSection>& s
     one.run.where = section.given.where();
     one.run.seed = seed;
     one.transform = offered->make(section.values);
-    one.other = other_of(*offered, section);
+    one.other_model = other_of(*offered, section);
     one.setting = one.transform->setting();
     if (one.setting.empty()) one.setting = config::to_json(section.values);
     ordered.emplace_back(offered->order, std::move(one));

@@ -21,7 +21,7 @@ struct ActiveTransform {
   TransformRun run;
   std::shared_ptr<const ITransform> transform;
   std::string setting;                         // for warnings when a resumed run has another setting
-  Node other;                                  // section of the transform's other model; null: none
+  Node other_model;                            // section of the transform's other model; null: none
   std::optional<ModelPlace> other_place = {};  // files of that model; empty: random weights, or no model
 };
 

@@ -35,8 +35,8 @@ struct Findings {
     if (!text.empty()) warnings.push_back(std::move(text));
   }
   // Warns of a file that the other machine must have, once per text even if several sections name it.
-  void warn_missing(const std::string& what) {
-    const std::string text = "on this machine " + what;
+  void warn_missing(const std::string& finding) {
+    const std::string text = "on this machine " + finding;
     if (std::find(warnings.begin(), warnings.end(), text) == warnings.end()) warnings.push_back(text);
   }
 };

@@ -39,7 +39,7 @@ Plan plan_of(Setup setup, PluginRegistry& plugins, Findings& found) {
 bool has_units(const Recipe& recipe) {
   const auto is_read = [&](const Node::Entry& section) { return recipe.is_read(section.first); };
   return recipe.optimizer.make && recipe.is_read("step_scheduler", "local_batch_size") &&
-         std::all_of(recipe.others.begin(), recipe.others.end(), is_read);
+         std::all_of(recipe.other_sections.begin(), recipe.other_sections.end(), is_read);
 }
 
 bool has_rates(const Recipe& recipe) {

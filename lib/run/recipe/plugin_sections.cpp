@@ -112,7 +112,7 @@ Error unknown_section(const Node& root, const std::string& key, const Node& valu
 std::vector<std::string> keys_of_sections(const Recipe& recipe, PluginRegistry& plugins) {
   std::vector<std::string> out;
   const std::vector<std::string> transforms = plugins.names(OfferedTransform::kKind);
-  for (const auto& [key, given] : recipe.others) {
+  for (const auto& [key, given] : recipe.other_sections) {
     if (given.is_null() || std::find(transforms.begin(), transforms.end(), key) == transforms.end()) continue;
     const OfferedSchema* offered = plugins.find(OfferedTransform::kKind, key);
     const auto& more = static_cast<const OfferedTransform*>(offered)->keys;
@@ -128,7 +128,7 @@ Recipe with_plugin_sections(Recipe recipe, PluginRegistry& plugins) {
   std::vector<std::string> keys;
   errors.attempt([&] { keys = keys_of_sections(recipe, plugins); });
   RecipeNotes notes;
-  for (const auto& [key, given] : recipe.others) {
+  for (const auto& [key, given] : recipe.other_sections) {
     const bool is_read = errors.attempt([&, &name = key, &section = given] {
       const bool is_offered = std::find(names.begin(), names.end(), name) != names.end();
       // the same as a missing section

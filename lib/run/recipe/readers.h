@@ -64,8 +64,8 @@ ModelSection read_built_gpt2(const Node& section);
 
 // Adds the fields of a schema that are set but not built, prefixed with the section's name.
 template <class Schema, class Struct>
-void add_not_built(NotBuilt& all, const std::string& section, const Schema& schema, const Struct& value) {
-  for (const std::string& one : schema.not_built(value)) all.push_back(section + "." + one);
+void add_not_built(NotBuilt& out, const std::string& section, const Schema& schema, const Struct& value) {
+  for (const std::string& field : schema.not_built(value)) out.push_back(section + "." + field);
 }
 
 }  // namespace heddle::recipe

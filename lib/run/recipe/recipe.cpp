@@ -263,7 +263,7 @@ Recipe read_recipe(const Node& root, RecipeErrors handling) {
       others.emplace_back("te_fp8", *section);
   });
   Recipe recipe = RecipeReader(root, errors).read();
-  recipe.others = std::move(others);
+  recipe.other_sections = std::move(others);
   if (handling == RecipeErrors::thrown) errors.raise();
   recipe.configuration = root;
   recipe.errors = std::move(errors);

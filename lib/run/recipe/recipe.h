@@ -37,8 +37,8 @@ struct Recipe {
   SamplesSection samples;
   std::optional<BenchmarkSection> benchmark;  // empty: the recipe trains
   MfuSection mfu;
-  std::vector<Node::Entry> others;      // sections that heddle does not read itself, unchanged
-  std::vector<PluginSection> sections;  // of `others`, set by with_plugin_sections(), in file order
+  std::vector<Node::Entry> other_sections;  // sections that heddle does not read itself, unchanged
+  std::vector<PluginSection> sections;  // of `other_sections`, set by with_plugin_sections(), in file order
   std::vector<std::string> idle = {};   // names of transforms that are turned off
   std::vector<std::string> unread;      // sections with an error, and invalid keys such as "model.config"
   std::vector<std::string> not_built;   // settings that are valid but not built: "checkpoint.is_async: why"

@@ -250,7 +250,8 @@ std::map<std::string, std::string> settings_of(const RunSpec& run) {
                                             : run.model.transforms[i].setting;
   add_model(*run.model.spec, run.model.dtype, "model", out);
   for (const ActiveTransform& one : run.model.transforms)
-    if (one.run.other != nullptr) add_model(*one.run.other->spec, one.run.other->dtype, one.name, out);
+    if (one.run.other_model != nullptr)
+      add_model(*one.run.other_model->spec, one.run.other_model->dtype, one.name, out);
   add_fields("distributed", run.setup.strategy_config, out);
   for (const auto& [name, section] : run.setup.sections) add_fields("distributed." + name, section, out);
   return out;

@@ -42,9 +42,9 @@ class RankEvents {
     const std::string arguments =
         "{\"bytes\":" + to_string(call.bytes) +
         (call.peer < 0 ? "" : ",\"peer\":" + to_string(call.peer) + ",\"tag\":" + to_string(call.tag)) + "}";
-    trace_.flight(process_, next_flight_++, call.what, "in flight", time_(call.posted), time_(call.done),
+    trace_.flight(process_, next_flight_++, call.name, "in flight", time_(call.posted), time_(call.done),
                   arguments);
-    trace_.span(process_, lane_of(call.waiter), "wait " + call.what, "wait", time_(call.waited),
+    trace_.span(process_, lane_of(call.waiter), "wait " + call.name, "wait", time_(call.waited),
                 time_(call.done), arguments);
   }
 

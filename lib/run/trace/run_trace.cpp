@@ -52,18 +52,18 @@ bool RunTrace::is_traced(int64_t step) const {
   return traced_ && step >= request_.first_step && step < request_.first_step + request_.steps;
 }
 
-void RunTrace::begin(Step& step, int64_t at) {
-  if (!is_traced(at)) return;
+void RunTrace::begin(Step& step, int64_t index) {
+  if (!is_traced(index)) return;
   if (request_.operators) profile_.start();
   calls_.open(true);
   TracedStep& traced = record_.steps.emplace_back();
-  traced.step = at;
+  traced.step = index;
   step.record(&traced.recording);
   traced.begin = std::chrono::steady_clock::now();
 }
 
-void RunTrace::end(Step& step, int64_t at, const Stages& stages, const DeviceMesh& mesh) {
-  if (!is_traced(at)) return;
+void RunTrace::end(Step& step, int64_t index, const Stages& stages, const DeviceMesh& mesh) {
+  if (!is_traced(index)) return;
   record_.steps.back().end = std::chrono::steady_clock::now();
   step.record(nullptr);
   calls_.open(false);
@@ -71,7 +71,7 @@ void RunTrace::end(Step& step, int64_t at, const Stages& stages, const DeviceMes
     std::vector<RanOperator> ran = profile_.stop();
     std::move(ran.begin(), ran.end(), std::back_inserter(record_.operators));
   }
-  if (at + 1 == request_.first_step + request_.steps) write(stages, mesh);
+  if (index + 1 == request_.first_step + request_.steps) write(stages, mesh);
 }
 
 void RunTrace::finish(const Stages& stages, const DeviceMesh& mesh) {

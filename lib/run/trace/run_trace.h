@@ -39,8 +39,8 @@ class RunTrace {
   // Called around each step on every rank. After the last traced step, a collective of all ranks: rank 0
   // writes the file and prints its path and the idle share of the pipeline. A file that cannot be written is
   // a warning, so that the run continues.
-  void begin(Step& step, int64_t at);
-  void end(Step& step, int64_t at, const Stages& stages, const DeviceMesh& mesh);
+  void begin(Step& step, int64_t index);
+  void end(Step& step, int64_t index, const Stages& stages, const DeviceMesh& mesh);
 
   // Called at the end of the run on every rank: writes the recorded steps if the run ended before the last
   // traced one.

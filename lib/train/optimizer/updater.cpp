@@ -61,7 +61,7 @@ void Updater::update(const OptimizerUpdate& update) {
           gradient.div_(update.divisor.to(gradient.device()));
     optimizer_.update({update.lr, update.weight_decay, {}, {}});
   }
-  store_masters(/*all=*/false);
+  store_masters(/*without_gradient=*/false);
   drop_gradients();
 }
 
@@ -88,9 +88,9 @@ void Updater::record_update() const {
 }
 
 // From the master copies to shards of a lower dtype; those without a gradient have not changed.
-void Updater::store_masters(bool all) const {
+void Updater::store_masters(bool without_gradient) const {
   for (const TrainedShard& one : trained_)
-    if (one.has_master() && (all || one.shard->tensor.grad().defined()))
+    if (one.has_master() && (without_gradient || one.shard->tensor.grad().defined()))
       one.shard->tensor.detach().copy_(one.weight);
 }
 
@@ -125,7 +125,7 @@ void Updater::undo() {
   const at::NoGradGuard no_gradients;
   if (kept_.has_state) {
     if (!kept_.state.empty()) at::_foreach_copy_(kept_.state, kept_.copies);
-    store_masters(/*all=*/true);
+    store_masters(/*without_gradient=*/true);
   }
   for (size_t i = 0; i < shards_.size(); ++i)
     if (kept_.had[i]) shards_[i]->tensor.mutable_grad() = kept_.gradients[i];

@@ -44,7 +44,7 @@ class HEDDLE_API Updater {
     bool has_state = false;
   };
   void keep_gradients();
-  void store_masters(bool all) const;
+  void store_masters(bool without_gradient) const;
 
   IOptimizer& optimizer_;
   std::vector<Shard*> shards_;         // of `trained_`, in the same order

@@ -35,9 +35,9 @@ std::string name_signal(int signal) {
 
 }  // namespace
 
-Watch::State::State(c10::intrusive_ptr<c10d::Store> link, WatchOptions given)
+Watch::State::State(c10::intrusive_ptr<c10d::Store> link, WatchOptions watch_options)
     : store(std::move(link)),
-      options(std::move(given)),
+      options(std::move(watch_options)),
       pace(std::max(1, options.world_size / kRanksABeat)),
       heard(heard_by(options.rank, options.world_size)),
       silence(kSilence + 2 * (pace - 1) * kBeat),

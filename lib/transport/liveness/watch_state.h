@@ -66,7 +66,7 @@ struct Pulse {
 };
 
 struct Watch::State : std::enable_shared_from_this<Watch::State> {
-  State(c10::intrusive_ptr<c10d::Store> link, WatchOptions given);
+  State(c10::intrusive_ptr<c10d::Store> link, WatchOptions watch_options);
 
   // The thread that writes and reads heartbeats. A round without a fault: one write, and one read of several
   // keys.
@@ -96,7 +96,7 @@ struct Watch::State : std::enable_shared_from_this<Watch::State> {
   void check_loop();
   void check_store();
   void exchange_probes();
-  void release_due(bool all);
+  void release_due(bool is_lost);
 
   // Functions that need the mutex held.
   std::string host(int rank) const { return options.host_name ? options.host_name(rank) : ""; }

@@ -190,10 +190,10 @@ void Arena::publish(Region& region, uint64_t key) {
   region.key.store(key, std::memory_order_release);
 }
 
-void Arena::retire(Region& region, std::vector<std::shared_ptr<Arena>> others) {
+void Arena::retire(Region& region, std::vector<std::shared_ptr<Arena>> other_arenas) {
   const std::lock_guard lock(mutex_);
-  const auto members = static_cast<uint32_t>(others.size());
-  retired_.push_back({&region, region.key, members, std::move(others)});
+  const auto members = static_cast<uint32_t>(other_arenas.size());
+  retired_.push_back({&region, region.key, members, std::move(other_arenas)});
   retired_.back().tell();
 }
 

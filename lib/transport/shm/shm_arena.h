@@ -77,7 +77,7 @@ class Arena {
   static void publish(Region& region, uint64_t key);
   // Own arena: this rank has left the group. The line is free for another one once the others have left too;
   // each says so in the lines of all, so that none is reused while a rank may still look for its key.
-  void retire(Region& region, std::vector<std::shared_ptr<Arena>> others);
+  void retire(Region& region, std::vector<std::shared_ptr<Arena>> other_arenas);
 
   // Another rank's region of that key; null if it does not exist yet.
   Region* find(uint64_t key) const;

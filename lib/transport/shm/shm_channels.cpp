@@ -64,14 +64,14 @@ void ShmChannels::bind(Message& message, const In& in) const {
   message.pending = in.pending;
 }
 
-void ShmChannels::copy_in(Ring& ring, uint64_t at, const char* data, size_t bytes) const {
-  const size_t start = at & (room_ - 1), first = std::min(bytes, room_ - start);
+void ShmChannels::copy_in(Ring& ring, uint64_t position, const char* data, size_t bytes) const {
+  const size_t start = position & (room_ - 1), first = std::min(bytes, room_ - start);
   std::memcpy(ring.bytes() + start, data, first);
   std::memcpy(ring.bytes(), data + first, bytes - first);
 }
 
-void ShmChannels::copy_out(Ring& ring, uint64_t at, char* data, size_t bytes) const {
-  const size_t start = at & (room_ - 1), first = std::min(bytes, room_ - start);
+void ShmChannels::copy_out(Ring& ring, uint64_t position, char* data, size_t bytes) const {
+  const size_t start = position & (room_ - 1), first = std::min(bytes, room_ - start);
   std::memcpy(data, ring.bytes() + start, first);
   std::memcpy(data + first, ring.bytes(), bytes - first);
 }

@@ -78,8 +78,8 @@ class ShmChannels {
   bool pull(Peer& peer);
   void begin(Peer& peer, uint64_t tail);
   void bind(Message& message, const In& in) const;
-  void copy_in(Ring& ring, uint64_t at, const char* data, size_t bytes) const;
-  void copy_out(Ring& ring, uint64_t at, char* data, size_t bytes) const;
+  void copy_in(Ring& ring, uint64_t position, const char* data, size_t bytes) const;
+  void copy_out(Ring& ring, uint64_t position, char* data, size_t bytes) const;
 
   const std::string name_;
   const int rank_;

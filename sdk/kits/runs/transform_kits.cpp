@@ -50,7 +50,7 @@ TransformRun context_of(const OfferedTransform& offered) {
   run.where = "the section of the kit";
   run.seed = 42;
   if (!offered.model_field.empty())
-    run.other = std::make_shared<const OtherModel>(
+    run.other_model = std::make_shared<const OtherModel>(
         OtherModel{std::make_shared<const OtherLlama>(), {}, at::kFloat, ""});
   return run;
 }

@@ -54,7 +54,7 @@ TEST(AxisTable, AcceptsASecondAxisOfTheExpertView) {
   AxisTable table;
   table.add(std::vector{axis("etp", "expert")}, {}, "the parallelizer 'x'");
   Sizes sizes;
-  sizes.ep = 2, sizes.ep_shard = 3, sizes.more = {{"etp", 2}};
+  sizes.ep = 2, sizes.ep_shard = 3, sizes.plugin_axes = {{"etp", 2}};
   EXPECT_EQ(views_of(sizes, table),
             (std::vector<View>{{"expert", {"dp", "cp", "tp"}, {{"ep_shard", 3}, {"ep", 2}, {"etp", 2}}}}));
 }
@@ -111,7 +111,7 @@ TEST(AxisTable, RefusesInvalidAxesOfPlugins) {
 
 TEST(AxisTable, AddsAxesOfPluginsToSizes) {
   Sizes sizes;
-  sizes.more = {{"acme", 3}};
+  sizes.plugin_axes = {{"acme", 3}};
   EXPECT_EQ(sizes.of("acme"), 3);
   EXPECT_THAT(thrown_by([&] { (void)sizes.of("acm"); }), HasSubstr("did you mean 'acme'?"));
 }

@@ -80,9 +80,9 @@ TEST(ModelOfARecipe, ReturnsFp8AsASection) {
   const auto section = [](const std::string& backend) {
     const Recipe recipe = read_recipe(config::read_text(
         "model: {config: {model_type: mixtral}, backend: {" + backend + "}}\n", "run.yaml"));
-    return recipe.others.size() == 1 && recipe.others[0].first == "te_fp8"
-               ? config::to_json(recipe.others[0].second)
-               : std::to_string(recipe.others.size());
+    return recipe.other_sections.size() == 1 && recipe.other_sections[0].first == "te_fp8"
+               ? config::to_json(recipe.other_sections[0].second)
+               : std::to_string(recipe.other_sections.size());
   };
   EXPECT_EQ(section("linear: te, te_fp8: null"), "0");
   EXPECT_EQ(section("te_fp8: {_target_: a.b.TEFp8Config, recipe: block}"),

@@ -130,9 +130,9 @@ class TorchModel {
     for (size_t i = 0; i < names_.size(); ++i) {
       const auto* const found = modules.find(names_[i]);
       if (found == nullptr) refuse("the module has no submodule '" + names_[i] + "'");
-      for (size_t other = 0; other < names_.size(); ++other)
-        if (other != i && (names_[i] + ".").starts_with(names_[other] + "."))
-          refuse("the unit '" + names_[i] + "' is inside the unit '" + names_[other] + "', or given twice");
+      for (size_t j = 0; j < names_.size(); ++j)
+        if (j != i && (names_[i] + ".").starts_with(names_[j] + "."))
+          refuse("the unit '" + names_[i] + "' is inside the unit '" + names_[j] + "', or given twice");
       units_.emplace(found->get(), i + 1);
     }
   }
@@ -201,8 +201,8 @@ class TorchModel {
   }
 
  private:
-  [[noreturn]] static void refuse(const std::string& what) {
-    throw Error(ErrorCode::input, "adapters::TorchModel", what,
+  [[noreturn]] static void refuse(const std::string& message) {
+    throw Error(ErrorCode::input, "adapters::TorchModel", message,
                 "name submodules as named_modules() does, each once and none inside another");
   }
   static detail::TorchUnit::Forward not_called() {

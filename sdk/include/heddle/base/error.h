@@ -76,7 +76,7 @@ HEDDLE_API std::optional<Error> out_of_memory(const std::exception& thrown);
 // At least two errors. The members of Error describe the first error. what() has the texts of all errors.
 class HEDDLE_API ErrorList : public Error {
  public:
-  explicit ErrorList(std::vector<Error> all);
+  explicit ErrorList(std::vector<Error> errors);
   ~ErrorList() override;
 
   const std::vector<Error>& all() const { return all_; }

@@ -30,7 +30,7 @@ struct View {
 struct Sizes {
   int world = 1;
   int pp = 1, dp = 1, dp_replicate = 1, dp_shard = 1, cp = 1, tp = 1, ep = 1, ep_shard = 1;
-  std::vector<Axis> more = {};  // axes of plugins, and the remaining ranks of their views
+  std::vector<Axis> plugin_axes = {};  // axes of plugins, and the remaining ranks of their views
 
   // Returns the size of an axis by name; for a joined axis the product of its parts. Throws Error{mesh} for
   // an unknown name.

@@ -38,7 +38,7 @@ class HEDDLE_API MissingData : public Error {
   struct One {
     std::string where, what;  // "run.yaml:4 dataset.file_pattern"; "no file matches 'train*.bin'"
   };
-  explicit MissingData(std::vector<One> all);  // at least one
+  explicit MissingData(std::vector<One> missing);  // at least one
   ~MissingData() override;
   const std::vector<One>& all() const { return all_; }
 
@@ -80,9 +80,9 @@ class SampleTarget {
 
   std::span<int64_t> tokens, labels;  // length(sample) each; a label Batch::kIgnore (-100) has no loss
 
-  // Marks that a document begins at token `at` > 0 of the sample, so that attention does not cross it. Called
-  // in ascending order. The first document begins at token 0 and is not marked.
-  void begin_document(int64_t at) const { documents_.push_back(static_cast<int32_t>(first_ + at)); }
+  // Marks that a document begins at the index `token` > 0 of the sample, so that attention does not cross it.
+  // Called in ascending order. The first document begins at token 0 and is not marked.
+  void begin_document(int64_t token) const { documents_.push_back(static_cast<int32_t>(first_ + token)); }
 
  private:
   std::vector<int32_t>& documents_;

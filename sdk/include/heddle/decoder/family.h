@@ -142,10 +142,10 @@ model::ModelKeys<Keys> common_keys(const CommonForm& form = {}) {
     keys.unused("pad_token_id", "Ignored: the embedding row of the padding token is trained like any other.");
   keys.field("dtype", &Common::dtype, "Dtype of the stored weights.")
       .field("torch_dtype", &Common::torch_dtype, "Older name of dtype.")
-      .then([](Keys& given) { given.drop_default_padding(Keys()); })
-      .rule([latent = form.latent](const Keys& given) {
-        const std::string heads = latent ? given.complaint_of_latent() : "";
-        return heads.empty() ? given.complaint() : heads;
+      .then([](Keys& read) { read.drop_default_padding(Keys()); })
+      .rule([latent = form.latent](const Keys& read) {
+        const std::string heads = latent ? read.complaint_of_latent() : "";
+        return heads.empty() ? read.complaint() : heads;
       })
       .only("quantization_config", Node(),
             "Refused. Files in fp8 or mxfp4 are dequantized when they are read.");
@@ -158,7 +158,7 @@ template <class Keys>
 void add_head_dim(model::ModelKeys<Keys>& keys, bool written = false) {
   keys.field("head_dim", &CommonKeys::head_dim, "Head width. null: hidden_size / num_attention_heads.",
              kSize);
-  if (written) keys.then([](Keys& given) { given.fill_head_dim(); });
+  if (written) keys.then([](Keys& read) { read.fill_head_dim(); });
 }
 
 template <class Keys>
@@ -181,13 +181,13 @@ void add_rotary(model::ModelKeys<Keys>& keys, const std::string& model_type, Rot
   model::KeyGroup<Keys> group;
   const bool partial = form.partial;
   group.table = rotary_table(Keys().rotary, partial);
-  group.read = [model_type, form](const Node& given, Keys& out) {
+  group.read = [model_type, form](const Node& map, Keys& out) {
     const RotaryUse use{model_type, out.head_width(), out.max_position_embeddings, form.partial,
                         form.scaled_queries};
-    read_rotary(given, out.rotary, use);
-    check_rotary(given, out.rotary, use.head_dim);
+    read_rotary(map, out.rotary, use);
+    check_rotary(map, out.rotary, use.head_dim);
   };
-  group.write = [partial](const Keys& of) { return rotary_entries(of.rotary, partial); };
+  group.write = [partial](const Keys& read) { return rotary_entries(read.rotary, partial); };
   keys.group(std::move(group));
 }
 
@@ -196,12 +196,13 @@ template <class Keys>
 void add_rotary_by_type(model::ModelKeys<Keys>& keys, const std::string& model_type) {
   model::KeyGroup<Keys> group;
   group.table = rotary_table_by_type(Keys().rotary, Keys().sliding_rotary);
-  group.read = [model_type](const Node& given, Keys& out) {
+  group.read = [model_type](const Node& map, Keys& out) {
     const RotaryUse use{model_type, out.head_width(), out.max_position_embeddings};
-    read_rotary_by_type(given, out.rotary, out.sliding_rotary, use);
-    for (const RotaryKeys* one : {&out.rotary, &out.sliding_rotary}) check_rotary(given, *one, use.head_dim);
+    read_rotary_by_type(map, out.rotary, out.sliding_rotary, use);
+    for (const RotaryKeys* rotary : {&out.rotary, &out.sliding_rotary})
+      check_rotary(map, *rotary, use.head_dim);
   };
-  group.write = [](const Keys& of) { return rotary_entries_by_type(of.rotary, of.sliding_rotary); };
+  group.write = [](const Keys& read) { return rotary_entries_by_type(read.rotary, read.sliding_rotary); };
   keys.group(std::move(group));
 }
 
@@ -235,10 +236,8 @@ template <class Keys>
 model::KeyGroup<Keys> step_limit() {
   model::KeyGroup<Keys> out;
   out.table = {step_limit_info()};
-  out.read = [](const Node& given, Keys& keys) {
-    read_step_limit(given, keys.shortest_step, keys.longest_step);
-  };
-  out.write = [](const Keys& of) { return step_limit_entry(of.shortest_step, of.longest_step); };
+  out.read = [](const Node& map, Keys& keys) { read_step_limit(map, keys.shortest_step, keys.longest_step); };
+  out.write = [](const Keys& read) { return step_limit_entry(read.shortest_step, read.longest_step); };
   return out;
 }
 
@@ -297,18 +296,18 @@ template <auto description>
 class Family : public IModelFamily {
  public:
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {
-    const auto& of = description();
-    const auto given = of.keys.read(keys, unknown);
+    const auto& family = description();
+    const auto values = family.keys.read(keys, unknown);
     ReadModel out;
-    out.facts = {of.model_type, given.vocab_size, given.max_position_embeddings, given.stored_dtype()};
-    out.facts.benchmark = of.benchmark;
-    out.model = of.model(given);
+    out.facts = {family.model_type, values.vocab_size, values.max_position_embeddings, values.stored_dtype()};
+    out.facts.benchmark = family.benchmark;
+    out.model = family.model(values);
     if (out.model.positions > 0) out.facts.positions_reason = "each position has a learned vector";
-    out.files = of.files_of == nullptr ? of.files : of.files_of(given);
-    out.signature = of.keys.signature(given, of.model_type);
-    out.config_json = [given](const std::string& dtype) {
+    out.files = family.files_of == nullptr ? family.files : family.files_of(values);
+    out.signature = family.keys.signature(values, family.model_type);
+    out.config_json = [values](const std::string& dtype) {
       const auto& written = description();
-      return written.keys.config_json(given, written.model_type, written.architecture, dtype);
+      return written.keys.config_json(values, written.model_type, written.architecture, dtype);
     };
     return make_spec(std::move(out));
   }

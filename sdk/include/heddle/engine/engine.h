@@ -61,7 +61,7 @@ HEDDLE_API std::unique_ptr<IDevice> choose_device(const Setup& setup, PluginRegi
 
 // Returns lines "part: value" of the setup, the plugins and the ABI, which must be equal on every rank.
 HEDDLE_API std::string fingerprint(const Setup& setup, const PluginRegistry& plugins,
-                                   const std::string& more);
+                                   const std::string& extra);
 
 // The result of model(). Members are destroyed in reverse order.
 struct Model {

@@ -70,10 +70,10 @@ class Chain<Result(Arguments...)> {
   // the same order.
   void add(LinkPointer link) {
     model::check_link(seam_, link ? link->plugin : "", link && (link->around || link->in_place));
-    for (const LinkPointer& other : links_) {
-      if (link->in_place && other->in_place) model::refuse_two_in_place(seam_, other->plugin, link->plugin);
-      if (link->around && other->around && other->order == link->order)
-        model::refuse_same_order(seam_, other->plugin, link->plugin, link->order);
+    for (const LinkPointer& added : links_) {
+      if (link->in_place && added->in_place) model::refuse_two_in_place(seam_, added->plugin, link->plugin);
+      if (link->around && added->around && added->order == link->order)
+        model::refuse_same_order(seam_, added->plugin, link->plugin, link->order);
     }
     const auto before = [](const LinkPointer& a, const LinkPointer& b) {
       if (a->in_place || b->in_place) return !a->in_place;
@@ -89,8 +89,8 @@ class Chain<Result(Arguments...)> {
   // Runs the links around `own`, the computation of the layer.
   template <class Own>
   Result call(Own&& own, Arguments... arguments) const {
-    const auto run_own = [](void* context, Arguments... given) -> Result {
-      return (*static_cast<std::remove_reference_t<Own>*>(context))(std::forward<Arguments>(given)...);
+    const auto run_own = [](void* context, Arguments... inputs) -> Result {
+      return (*static_cast<std::remove_reference_t<Own>*>(context))(std::forward<Arguments>(inputs)...);
     };
     void* const context = const_cast<void*>(static_cast<const void*>(std::addressof(own)));
     const Next all(
@@ -119,15 +119,15 @@ class Chain<Result(Arguments...)>::Next {
  private:
   friend class Chain<Result(Arguments...)>;
   struct Rest {
-    const LinkPointer *at, *end;
+    const LinkPointer *begin, *end;
     void* context;
     Result (*own)(void*, Arguments...);
     Check check;  // may be null
   };
   explicit Next(Rest rest) : rest_(rest) {}
   Result step(Arguments... arguments) const {
-    if (rest_.at == rest_.end) return rest_.own(rest_.context, std::forward<Arguments>(arguments)...);
-    const Link& link = **rest_.at;
+    if (rest_.begin == rest_.end) return rest_.own(rest_.context, std::forward<Arguments>(arguments)...);
+    const Link& link = **rest_.begin;
     if (rest_.check == nullptr) return run(link, std::forward<Arguments>(arguments)...);
     Result result = run(link, std::forward<Arguments>(arguments)...);
     rest_.check(link.plugin, result, arguments...);
@@ -135,7 +135,7 @@ class Chain<Result(Arguments...)>::Next {
   }
   // Runs a link. An exception of the rest of the chain is not attributed to the link.
   Result run(const Link& link, Arguments... arguments) const {
-    const Next rest(Rest{rest_.at + 1, rest_.end, rest_.context, rest_.own, rest_.check});
+    const Next rest(Rest{rest_.begin + 1, rest_.end, rest_.context, rest_.own, rest_.check});
     try {
       if (link.in_place) return link.in_place(std::forward<Arguments>(arguments)...);
       return link.around(std::forward<Arguments>(arguments)..., rest);

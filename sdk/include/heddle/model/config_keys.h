@@ -73,9 +73,9 @@ class ModelKeys {
  public:
   // Adds a key like ConfigSchema::field: a range, words or a check may follow the help. The member may belong
   // to a base of Config.
-  template <class T, class Holder, class... More>
-  ModelKeys& field(std::string key, T Holder::*slot, std::string help, More... more) {
-    schema_.field(std::move(key), static_cast<T Config::*>(slot), std::move(help), std::move(more)...);
+  template <class T, class Holder, class... Options>
+  ModelKeys& field(std::string key, T Holder::*slot, std::string help, Options... options) {
+    schema_.field(std::move(key), static_cast<T Config::*>(slot), std::move(help), std::move(options)...);
     return *this;
   }
   // Adds a check of the whole struct, std::string(const Config&). A non-empty result becomes an
@@ -109,11 +109,11 @@ class ModelKeys {
   }
 
   std::vector<FieldInfo> table() const {
-    std::vector<FieldInfo> all = schema_.fields();
+    std::vector<FieldInfo> fields = schema_.fields();
     for (const KeyGroup<Config>& group : groups_)
-      all.insert(all.end(), group.table.begin(), group.table.end());
-    for (const auto* more : {&only_table_, &unused_}) all.insert(all.end(), more->begin(), more->end());
-    return all;
+      fields.insert(fields.end(), group.table.begin(), group.table.end());
+    for (const auto* list : {&only_table_, &unused_}) fields.insert(fields.end(), list->begin(), list->end());
+    return fields;
   }
   // Reads the keys. Throws Error{config} at the key, or an ErrorList for several errors.
   Config read(const Node& keys, UnknownKeys unknown) const {
@@ -142,8 +142,8 @@ class ModelKeys {
     std::vector<Node::Entry> entries = schema_.write(config).entries();
     for (const KeyGroup<Config>& group : groups_)
       for (Node::Entry& entry : group.write(config)) entries.push_back(std::move(entry));
-    for (const OnlyValue& one : only_)
-      if (!one.second.is_null()) entries.push_back(one);
+    for (const OnlyValue& entry : only_)
+      if (!entry.second.is_null()) entries.push_back(entry);
     return Node::map(std::move(entries));
   }
 

@@ -231,8 +231,8 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   at::Tensor with_losses(const at::Tensor& logits, const model::Scored& scored, const Batch& batch);
   Counted count(const model::Scored& scored, const Batch& batch);
   bool moves_correction() const;
-  at::Tensor balance_loss(const model::Scored& scored, const Counted& all, const at::Tensor& padding);
-  at::Tensor global_factors(const Counted& all);
+  at::Tensor balance_loss(const model::Scored& scored, const Counted& totals, const at::Tensor& padding);
+  at::Tensor global_factors(const Counted& totals);
   void move_correction(const Updated& updated);
   bool balances() const { return config_.balance.form != model::BalanceLoss::Form::none && !config_.in_turn; }
   bool has_z_loss() const { return config_.z_loss != 0 && !config_.in_turn; }

@@ -33,10 +33,10 @@ struct SequenceInputs {
 };
 
 // Return the rows that belong to `range` of a parameter whose rows are divided evenly among the heads (or the
-// groups) of `all`.
-HEDDLE_API at::Tensor rows_of_heads(const at::Tensor& parameter, const HeadRange& all,
+// groups) of `whole`.
+HEDDLE_API at::Tensor rows_of_heads(const at::Tensor& parameter, const HeadRange& whole,
                                     const HeadRange& range);
-HEDDLE_API at::Tensor rows_of_groups(const at::Tensor& parameter, const HeadRange& all,
+HEDDLE_API at::Tensor rows_of_groups(const at::Tensor& parameter, const HeadRange& whole,
                                      const HeadRange& range);
 
 // The result of gathering rows over ranks. No gradient.
@@ -75,9 +75,9 @@ class HEDDLE_API SequenceCore : public Module {
   std::string_view kind() const override { return "sequence_core"; }
   ModuleTraits traits() const override;
 
-  // Runs the links around `own`. in: all heads of this rank. all: their range, which begins at 0. own:
+  // Runs the links around `own`. in: all heads of this rank. heads: their range, which begins at 0. own:
   // computes any range of these heads.
-  at::Tensor compute(model::SequenceInputs in, const model::HeadRange& all, const Batch& batch,
+  at::Tensor compute(model::SequenceInputs in, const model::HeadRange& heads, const Batch& batch,
                      const Own& own);
 
   Instead instead{"SequenceCore::instead"};

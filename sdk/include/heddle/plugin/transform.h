@@ -40,7 +40,7 @@ struct TransformRun {
   const ModelSpec* spec = nullptr;  // how files store parameters; null: unchanged
   // The model of OfferedTransform::model_field; null without that field, or if its files are not on this
   // machine.
-  std::shared_ptr<const OtherModel> other = nullptr;
+  std::shared_ptr<const OtherModel> other_model = nullptr;
 };
 
 // How a file stores an added parameter: with dims permuted and then reshaped, or as boxes of a tensor that

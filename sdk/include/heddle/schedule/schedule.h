@@ -89,9 +89,9 @@ constexpr int peer_stage(const Action& action) {
 }
 // Returns the matching receive of a send, or the matching send of a receive.
 constexpr Action counterpart(const Action& action) {
-  constexpr Action::Kind other[] = {Action::receive_forward, Action::send_forward, Action::receive_backward,
-                                    Action::send_backward};
-  return {other[action.kind - Action::send_forward], peer_stage(action), action.microbatch};
+  constexpr Action::Kind matching[] = {Action::receive_forward, Action::send_forward,
+                                       Action::receive_backward, Action::send_backward};
+  return {matching[action.kind - Action::send_forward], peer_stage(action), action.microbatch};
 }
 
 }  // namespace schedule
