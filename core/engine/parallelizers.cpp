@@ -234,9 +234,9 @@ BatchPlugins find_batch_plugins(const Node& section, PluginRegistry& plugins) {
 }
 
 void resolve_batch_plugins(const BatchPlugins& found, Setup& setup) {
-  for (const auto& [key, offered, given] : found) {
-    if (given.is_null()) continue;
-    const Resolved resolved = offered->resolve(given);
+  for (const auto& [key, offered, value] : found) {
+    if (value.is_null()) continue;
+    const Resolved resolved = offered->resolve(value);
     const std::string where = "distributed." + key;
     if (!offered->not_built.empty()) setup.not_built.push_back(where + ": " + offered->not_built);
     for (const std::string& line : resolved.not_built) setup.not_built.push_back(where + "." + line);

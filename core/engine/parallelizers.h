@@ -24,7 +24,7 @@ void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& pl
 struct BatchPlugin {
   std::string key;  // as written
   const OfferedParallelizer* offered = nullptr;
-  Node given;  // null: it does not act
+  Node value;  // null: it does not act
 };
 using BatchPlugins = std::vector<BatchPlugin>;
 BatchPlugins find_batch_plugins(const Node& section, PluginRegistry& plugins);

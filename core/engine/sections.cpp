@@ -98,10 +98,10 @@ Blocks find_blocks(const Node& section, const Degrees& degrees, PluginRegistry& 
 
 void drop_idle(Blocks& blocks, std::vector<std::string>& warnings) {
   for (Block& block : blocks) {
-    if (block.degree > 1 || block.given == nullptr) continue;
+    if (block.degree > 1 || block.value == nullptr) continue;
     if (!block.offered->idle_warning.empty())
       warnings.push_back(with_size(block.offered->idle_warning, block.degree));
-    block.given = nullptr;
+    block.value = nullptr;
   }
 }
 
@@ -119,7 +119,7 @@ std::string idle_warning(const Block& block) {
 // Fields that are given and have another value where the block acts at degree 1.
 std::vector<std::string> without_effect(const Block& block, const Node& given, const Node& acts) {
   std::vector<std::string> out;
-  for (const auto& [key, value] : block.given->entries()) {
+  for (const auto& [key, value] : block.value->entries()) {
     const Node *one = given.find(key), *other = acts.find(key);
     if (one != nullptr && other != nullptr && config::to_json(*one) != config::to_json(*other))
       out.push_back(key);
@@ -129,8 +129,8 @@ std::vector<std::string> without_effect(const Block& block, const Node& given, c
 
 // Returns the fields of a block that act at degree 1; null: none.
 Node resolve_idle(const Block& block, std::vector<std::string>& warnings) {
-  if (block.given == nullptr) return Node();
-  const Node given = block.offered->resolve(*block.given).values;
+  if (block.value == nullptr) return Node();
+  const Node given = block.offered->resolve(*block.value).values;
   const Node acts = block.offered->at_size_one ? block.offered->at_size_one(given) : Node();
   if (acts.is_null()) {
     warnings.push_back(idle_warning(block));
@@ -147,11 +147,11 @@ void resolve_block(const Block& block, const Node& section, Setup& setup) {
     setup.sections.emplace_back(block.offered->name, resolve_idle(block, setup.warnings));
     return;
   }
-  if (block.given == nullptr && !block.offered->absent_error.empty())
+  if (block.value == nullptr && !block.offered->absent_error.empty())
     throw Error(ErrorCode::config, key_location(section, block.offered->size_key),
                 with_size(block.offered->absent_error, block.degree));
   const Node empty = Node::map({}, section.mark(), "distributed." + block.key);
-  Resolved resolved = block.offered->resolve(block.given != nullptr ? *block.given : empty);
+  Resolved resolved = block.offered->resolve(block.value != nullptr ? *block.value : empty);
   if (block.offered->derive && !setup.strategy.empty())
     resolved.values = block.offered->derive(resolved.values, setup.strategy_config, setup.warnings);
   setup.sections.emplace_back(block.offered->name, resolved.values);

@@ -14,7 +14,7 @@ namespace heddle::engine {
 struct Block {
   std::string key;  // its name in the YAML
   const OfferedSection* offered;
-  const Node* given;  // null pointer: absent or null
+  const Node* value;  // null pointer: absent or null
   int degree;         // of its size key
 };
 using Blocks = std::vector<Block>;

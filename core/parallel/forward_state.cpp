@@ -64,12 +64,13 @@ void ForwardState::set(c10::Device device, const Draws& draws) {
   there.set_state(draws.device);
 }
 
-bool ForwardState::equal(const Draws& one, const Draws& two) {
-  const auto &a = one.host.data(), &b = two.host.data();
+bool ForwardState::equal(const Draws& first, const Draws& second) {
+  const auto &a = first.host.data(), &b = second.host.data();
   return a.left_ == b.left_ && a.next_ == b.next_ && a.state_ == b.state_ &&
-         one.half_drawn_float == two.half_drawn_float && one.half_drawn_double == two.half_drawn_double &&
-         (!one.device.defined() ||
-          std::memcmp(one.device.const_data_ptr(), two.device.const_data_ptr(), one.device.nbytes()) == 0);
+         first.half_drawn_float == second.half_drawn_float &&
+         first.half_drawn_double == second.half_drawn_double &&
+         (!first.device.defined() || std::memcmp(first.device.const_data_ptr(),
+                                                 second.device.const_data_ptr(), first.device.nbytes()) == 0);
 }
 
 ForwardState::Autocasts ForwardState::autocasts() {

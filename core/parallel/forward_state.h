@@ -47,7 +47,7 @@ class ForwardState {
   using Autocasts = std::array<Autocast, 2>;
   static Draws draws_of(c10::Device device);
   static void set(c10::Device device, const Draws& draws);
-  static bool equal(const Draws& one, const Draws& two);
+  static bool equal(const Draws& first, const Draws& second);
   static Autocasts autocasts();
   static void set(const Autocasts& states);
 

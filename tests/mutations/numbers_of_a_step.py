@@ -24,7 +24,7 @@ MUTATIONS = [
              "    return {mine, counted, is_first};", "    return {mine, nullptr, is_first};",
              "the loss is divided by the label tokens of one rank", "plugin Ddp.*:Fsdp2.*:HostLoop*", (CORE,)),
     Mutation("train-master-weights", "lib/train/optimizer/updater.cpp",
-             "  store_masters(/*all=*/false);\n", "",
+             "  store_masters(/*without_gradient=*/false);\n", "",
              "bfloat16 weights never change where masters are kept", OPTIMIZER, (CORE,)),
     Mutation("nn-norm-epsilon", "lib/nn/cpu/rms_norm_cpu.cpp",
              "std::sqrt(squares / static_cast<W>(width) + static_cast<W>(eps))",

@@ -92,7 +92,7 @@ TiedCopies::TiedCopies(const std::vector<TiedParameter>& tied, Stages& stages, c
     copies.ranks = &mesh.group(axes[i]);
     copies.first = tied[i].stages.front();
     copies.stages = tied[i].stages.size();
-    copies.given = tied[i].given;
+    copies.has_values = tied[i].has_values;
     copies.trains = tied[i].trains;
     copies.holdings = all_holdings(tied[i], stages, mesh, *copies.ranks, axes[i]);
     for (Holding& holding : copies.holdings)
@@ -217,7 +217,7 @@ TiedCopies::Pieces TiedCopies::exchange(const Copies& copies, bool gradients) {
 void TiedCopies::send_values() {
   const at::NoGradGuard no_gradients;
   for (const Copies& copies : copies_) {
-    if (!copies.given) continue;
+    if (!copies.has_values) continue;
     const Pieces pieces = exchange(copies, /*gradients=*/false);
     for (size_t i = 0; i < pieces.size(); ++i) {
       const auto& [from, to, offset, size] = copies.transfers[i];

@@ -14,11 +14,11 @@
 
 namespace heddle::parallel {
 
-// Each of its stages holds a copy. `given`: make_units() gave it values, so it is not on meta.
+// Each of its stages holds a copy. `has_values`: make_units() gave it values, so it is not on meta.
 struct TiedParameter {
   std::string name;
   std::vector<int> stages;  // ascending, at least two
-  bool given = false;
+  bool has_values = false;
   bool trains = false;
 };
 
@@ -41,7 +41,7 @@ class TiedCopies {
   TiedCopies(const std::vector<TiedParameter>& tied, Stages& stages, const DeviceMesh& mesh);
 
   // Collectives of the ranks that hold copies.
-  void send_values();    // of parameters that are `given`
+  void send_values();    // of parameters that are `has_values`
   void add_gradients();  // a copy without a gradient counts as zero
 
  private:
@@ -59,7 +59,7 @@ class TiedCopies {
     Communicator* ranks = nullptr;
     int first = 0;  // stage
     size_t stages = 0;
-    bool given = false, trains = false;
+    bool has_values = false, trains = false;
     std::vector<Holding> holdings;
     std::vector<Transfer> transfers;  // in one order on every rank
   };

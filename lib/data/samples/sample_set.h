@@ -22,8 +22,8 @@ std::unique_ptr<IDataset> open_samples(const std::filesystem::path& file, std::v
                                        bool has_own_tokenizer = false);
 
 inline constexpr const char* kTextsSetting = "dataset.texts";                 // key in the set's settings()
-inline constexpr const char* kTextsInput = "a file of texts of the run";      // DataInput::what
-inline constexpr const char* kPreparedInput = "prepared samples of the run";  // DataInput::what
+inline constexpr const char* kTextsInput = "a file of texts of the run";      // DataInput::description
+inline constexpr const char* kPreparedInput = "prepared samples of the run";  // DataInput::description
 
 // Description in a sample file.
 struct SampleDescription {

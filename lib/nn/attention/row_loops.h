@@ -57,9 +57,9 @@ HEDDLE_INLINE void store_numbers(const typename Set::Vector& numbers, Stored* to
 inline constexpr int64_t kAhead = 8;  // rows that are fetched into the cache early: rows of a head lie apart
 
 template <class Stored>
-HEDDLE_INLINE void fetch_row_after(const Stored* row, const pack::HeadColumns<const Stored>& of) {
-  for (int64_t i = 0; i < of.width; i += 64 / static_cast<int64_t>(sizeof(Stored)))
-    __builtin_prefetch(row + kAhead * of.row + i);
+HEDDLE_INLINE void fetch_row_after(const Stored* row, const pack::HeadColumns<const Stored>& columns) {
+  for (int64_t i = 0; i < columns.width; i += 64 / static_cast<int64_t>(sizeof(Stored)))
+    __builtin_prefetch(row + kAhead * columns.row + i);
 }
 
 template <class Set, class Stored, class Number = typename Set::Number>

@@ -83,7 +83,7 @@ std::string texts_named(const std::vector<DataInput>& inputs) {
   std::string first;
   int more = 0;
   for (const DataInput& one : inputs)
-    if (one.what == kTextsInput) {
+    if (one.description == kTextsInput) {
       if (first.empty())
         first = one.file.string();
       else

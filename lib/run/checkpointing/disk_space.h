@@ -12,8 +12,8 @@ namespace heddle {
 // that is being written.
 std::string disk_space_warning(const RunSpec& run);
 
-// Sizes in bytes: `checkpoint` of one of `count` checkpoints, `total` with the last export, and `free` on the
-// disk.
+// Sizes in bytes: `checkpoint` of one checkpoint, `total` of `count` checkpoints and the last export, and
+// `free` on the disk.
 struct SpaceNeed {
   int64_t count = 0;
   double checkpoint = 0, total = 0, free = 0;

@@ -40,8 +40,8 @@ Shard origin_of(const Shard& box, const Derived& derived) {
 // Returns the section of the transform's other model, as given; null: none.
 Node other_of(const OfferedTransform& offered, const PluginSection& section) {
   if (offered.model_field.empty()) return {};
-  if (offered.model_field == section.name) return section.given;
-  const Node* field = section.given.is_map() ? section.given.find(offered.model_field) : nullptr;
+  if (offered.model_field == section.name) return section.node;
+  const Node* field = section.node.is_map() ? section.node.find(offered.model_field) : nullptr;
   return field == nullptr ? Node() : *field;
 }
 
@@ -63,7 +63,7 @@ std::vector<ActiveTransform> make_transforms(const std::vector<PluginSection>& s
     if (offered == nullptr || !offered->make) continue;
     ActiveTransform one;
     one.name = section.name;
-    one.run.where = section.given.where();
+    one.run.where = section.node.where();
     one.run.seed = seed;
     one.transform = offered->make(section.values);
     one.other_model = other_of(*offered, section);

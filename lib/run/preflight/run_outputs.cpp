@@ -65,8 +65,8 @@ class RunOutputs {
     const auto& offered = static_cast<const OfferedMetrics&>(*section.offered);
     if (!offered.outputs) return;
     for (const MetricsOutput& output : offered.outputs(section.values, section_.directory)) {
-      const Node* given = section.given.is_map() ? section.given.find(output.key) : nullptr;
-      const std::string where = given != nullptr ? given->where() : section.given.where();
+      const Node* given = section.node.is_map() ? section.node.find(output.key) : nullptr;
+      const std::string where = given != nullptr ? given->where() : section.node.where();
       const auto form = output.directory ? Output::Form::directory : Output::Form::file;
       const bool names_a_file = !output.directory && !output.key.empty();
       all_.push_back(
@@ -113,7 +113,7 @@ class RunOutputs {
 };
 
 void add_data(std::vector<Input>& to, const Rows& dataset) {
-  for (const DataInput& input : dataset.samples().inputs()) to.push_back({input.file, input.what});
+  for (const DataInput& input : dataset.samples().inputs()) to.push_back({input.file, input.description});
 }
 
 std::vector<Input> inputs_of(const RunSpec& run) {

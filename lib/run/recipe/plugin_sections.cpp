@@ -60,13 +60,13 @@ void read_section(PluginSection section, Recipe& recipe) {
   const OfferedSchema& offered = *section.offered;
   for (const PluginSection& other : recipe.sections)
     if (other.offered == section.offered)
-      throw Error(ErrorCode::config, section.given.where(),
-                  "'" + offered.name + "' is given twice, also at " + other.given.where(),
+      throw Error(ErrorCode::config, section.node.where(),
+                  "'" + offered.name + "' is given twice, also at " + other.node.where(),
                   "remove one of them");
-  const bool off = section.given.is_map() && !has_field(offered, "enable") && is_off(section.given);
+  const bool off = section.node.is_map() && !has_field(offered, "enable") && is_off(section.node);
   const bool may_be_off =
-      section.given.is_map() && !has_field(offered, "enable") && (off || !has_field(offered, "enabled"));
-  Node read = may_be_off ? section.given.without("enable") : section.given;
+      section.node.is_map() && !has_field(offered, "enable") && (off || !has_field(offered, "enabled"));
+  Node read = may_be_off ? section.node.without("enable") : section.node;
   const OfferedTransform* transform = offered_transform(section);
   if (transform != nullptr && !transform->keys.empty())
     read = with_its_keys(*transform, read, recipe.configuration);

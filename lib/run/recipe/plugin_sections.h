@@ -11,7 +11,7 @@
 namespace heddle {
 
 struct PluginSection {
-  Node given;
+  Node node;
   std::string name;                        // name of the plugin's offer: "freeze_config"
   const OfferedSchema* offered = nullptr;  // an offer of a kind that has a section
   std::string kind = {};

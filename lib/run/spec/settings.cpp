@@ -129,8 +129,9 @@ std::string samples_checksum(const IDataset& samples) {
 void add_dataset(const std::string& section, const Rows& dataset, Texts& out) {
   const IDataset& samples = dataset.samples();
   const std::vector<DataInput> inputs = samples.inputs();
-  const bool is_prepared = std::any_of(inputs.begin(), inputs.end(),
-                                       [](const DataInput& input) { return input.what == kPreparedInput; });
+  const bool is_prepared = std::any_of(inputs.begin(), inputs.end(), [](const DataInput& input) {
+    return input.description == kPreparedInput;
+  });
   const std::string digest = samples.digest() + (is_prepared ? samples_checksum(samples) : "");
   out["samples of " + section] =
       std::to_string(dataset.size()) + " rows, checksum " + checkpoint::checksum(digest);

@@ -14,9 +14,9 @@ void Watch::State::check_loop() {
     ran = std::chrono::duration_cast<std::chrono::milliseconds>(running.tick());
     exchange_probes();
     if (!loss && talking) check_store();
-    const bool is_lost = loss.has_value();
+    const bool releases_all = loss.has_value();
     lock.unlock();
-    release_due(is_lost);
+    release_due(releases_all);
     lock.lock();
     if (stop || !loss || claimed || !options.on_lost || Clock::now() - loss_time < kNotice) continue;
     claimed = true;
@@ -47,10 +47,10 @@ void Watch::State::check_store() {
              (why.empty() ? "" : " (" + why + ")")});
 }
 
-void Watch::State::release_due(bool is_lost) {
+void Watch::State::release_due(bool releases_all) {
   const std::lock_guard lock(releases_mutex);
   for (const auto& [owner, release] : releases)
-    if (is_lost || ran.load() >= release.until) release.call();
+    if (releases_all || ran.load() >= release.until) release.call();
 }
 
 }  // namespace heddle::mesh

@@ -96,7 +96,7 @@ struct Watch::State : std::enable_shared_from_this<Watch::State> {
   void check_loop();
   void check_store();
   void exchange_probes();
-  void release_due(bool is_lost);
+  void release_due(bool releases_all);
 
   // Functions that need the mutex held.
   std::string host(int rank) const { return options.host_name ? options.host_name(rank) : ""; }

@@ -69,7 +69,7 @@ struct AxisInfo {
   std::vector<std::string> parts = {};  // the axes that it joins if a mesh lacks it, outermost first
   bool has_parallelizer = true;         // whether a size above 1 needs a parallelizer
   // Members for the engine's own axes only.
-  int Sizes::*size = nullptr;  // null if the size is in Sizes::more
+  int Sizes::*size = nullptr;  // null if the size is in Sizes::plugin_axes
   int read = 100;              // order in which keys are read and checked, as in NeMo AutoModel
   int factor = 0;  // order in messages of an axis that divides the world besides data parallelism; else 0
 };

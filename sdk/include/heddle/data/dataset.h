@@ -59,7 +59,7 @@ struct DataTokenizer {
 // A file that a data set reads. No output of a run may overwrite it.
 struct DataInput {
   std::filesystem::path file;
-  std::string what;  // "a token file of the run"
+  std::string description;  // "a token file of the run"
 };
 
 // Results of checks before the first step, kept between starts. The data set chooses the keys, such as the
