@@ -1,5 +1,6 @@
-"""Checks names: core names no plugin; only a family's own plugin names its modules; no name is meaningless; the first line of
-every file describes it; the name of a test case begins with a verb (TEST(Unit, DoesSomethingWhenCondition))."""
+"""Checks names: core names no plugin; only a family's own plugin names its modules; no name is meaningless; no function is
+named X_of where X is not the usual word, and no parameter of a header by a pronoun; the first line of every file describes it;
+the name of a test case begins with a verb (TEST(Unit, DoesSomethingWhenCondition))."""
 import re
 
 import tree
@@ -15,6 +16,9 @@ NAMES_A_MODULE = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h"
 FAMILY = re.compile(r"HEDDLE_PLUGIN\([^)]*\"model ")
 COMMENT = re.compile(r"^\s*(//|\*)")
 EMPTY_NAME = re.compile(r"\b(?:class|struct)\s+(?:HEDDLE_API\s+)?\w*(?:Manager|Helper|Utils?|Handler|Context|Base)\b")
+UNUSUAL = re.compile(r"\b(?:wide|word|fault|place|what|way|talks|moment|doubts|beginning)_of\(")
+PRONOUN = re.compile(r"(?:\w|[>&*\]]) *[ &*](?:one|of|given|at|what|others|more|all)(?= *[,)])")
+STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 NO_VERB = re.compile(
     r"^TEST(?:_[FP])?\(\w+, *(?:Of|That|Those|An?|Without|With|By|What|Which|Every|One|In|For|From|At|On|To|And|But|If|When|"
     r"Where|The|As|Both|Its?|All|Any|Each|No|Not|Only|Same|Others?|Beside|After|Before|Between|Under|Over|Until|While)"
@@ -46,6 +50,10 @@ def faults(root):
                 found.append(f"{relative}:{number}: names a module of one family of models: {line.strip()}")
             if EMPTY_NAME.search(code):
                 found.append(f"{relative}:{number}: a name that says nothing: {line.strip()}")
+            if UNUSUAL.search(code):
+                found.append(f"{relative}:{number}: X_of() where X is not the usual word: {line.strip()}")
+            if path.suffix == ".h" and relative.parts[0] in ("core", "lib", "sdk") and PRONOUN.search(STRING.sub('""', code)):
+                found.append(f"{relative}:{number}: a parameter named by a pronoun: {line.strip()}")
             if NO_VERB.match(line):
                 found.append(f"{relative}:{number}: the name of a test case begins with no verb: {line.strip()}")
     return found

@@ -217,8 +217,8 @@ HEDDLE_INLINE void multiply_block(const PackedProduct<float>& product, const flo
     if (packs_rows(product))
       pack_rows({product.a.at(row, 0), product.a.row, product.a.column}, count, product.depth, blocks.a);
     for (int64_t j = 0; j < product.columns; j += kWidth) {
-      const auto view = [&](int64_t at) {
-        return MatrixView<float>{product.b.at(0, at), product.b.row, product.b.column};
+      const auto view = [&](int64_t column) {
+        return MatrixView<float>{product.b.at(0, column), product.b.row, product.b.column};
       };
       Panel panel{j, std::min(kWidth, product.columns - j), product.rows > kRows ? j * product.depth : 0, {}};
       if (row == 0) {

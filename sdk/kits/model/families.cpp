@@ -61,8 +61,8 @@ std::string Families::list() const {
   return text::join(out);
 }
 
-Node Families::small_keys(const OfferedModel& offered, const std::string& type, const Node& given) const {
-  const Node keys = given.with(kType, Node::text(type));
+Node Families::small_keys(const OfferedModel& offered, const std::string& type, const Node& fields) const {
+  const Node keys = fields.with(kType, Node::text(type));
   const bool has_text = has_key(offered.fields, kText) && keys.find(kText) == nullptr;
   Node small = has_text ? small_text(offered, keys) : kits::small_keys(offered, table_, keys);
   if (const int64_t parameters = parameters_of(offered, small); parameters > kMostParameters)
@@ -73,13 +73,13 @@ Node Families::small_keys(const OfferedModel& offered, const std::string& type, 
   return small;
 }
 
-Node Families::small_text(const OfferedModel& offered, const Node& given) const {
+Node Families::small_text(const OfferedModel& offered, const Node& fields) const {
   std::string why = "no family of the file can be its text_config";
   for (const OfferedModel* other : all_) {
     if (has_key(other->fields, kText)) continue;
     try {
       const Node text = kits::small_keys(*other, table_, Node::map({{kType, Node::text(other->name)}}));
-      const Node keys = given.with(kText, text);
+      const Node keys = fields.with(kText, text);
       (void)read_model(offered, keys);
       return keys;
     } catch (const NotRun& refused) {

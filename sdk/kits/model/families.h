@@ -21,15 +21,15 @@ class Families {
   // The keys of all families. A key that several families have is repeated.
   const std::vector<FieldInfo>& table() const { return table_; }
 
-  // Returns the keys of a small model of the type: `given`, and for each size the first small value that the
+  // Returns the keys of a small model of the type: `fields`, and for each size the first small value that the
   // family accepts. If the keys of the family are in a `text_config`, it gets those of the first other family
   // of the file that it accepts. Throws NotRun if the family refuses the result.
-  Node small_keys(const OfferedModel& offered, const std::string& type, const Node& given) const;
+  Node small_keys(const OfferedModel& offered, const std::string& type, const Node& fields) const;
   // Returns the keys of KitOptions::fields that a family has.
   Node given(const KitOptions& options) const;
 
  private:
-  Node small_text(const OfferedModel& offered, const Node& given) const;
+  Node small_text(const OfferedModel& offered, const Node& fields) const;
 
   const std::filesystem::path& file_;
   std::vector<const OfferedModel*> all_;
