@@ -228,7 +228,7 @@ void add_factors(const RotaryScaling& scaling, Entries& out) {
   out.emplace_back("high_freq_factor", Node::real(scaling.high_freq_factor));
 }
 
-const char* word_of_scaling(ScalingKind kind) {
+const char* scaling_word(ScalingKind kind) {
   return kind == ScalingKind::none     ? "default"
          : kind == ScalingKind::linear ? "linear"
          : kind == ScalingKind::yarn   ? "yarn"
@@ -238,7 +238,7 @@ const char* word_of_scaling(ScalingKind kind) {
 }  // namespace
 
 Node rotary_map(const RotaryKeys& rotary, bool partial) {
-  const char* type = rotary.of_whole_head ? "proportional" : word_of_scaling(rotary.scaling.kind);
+  const char* type = rotary.of_whole_head ? "proportional" : scaling_word(rotary.scaling.kind);
   Entries out = {{"rope_type", Node::text(type)}, {"rope_theta", Node::real(rotary.theta)}};
   add_factors(rotary.scaling, out);
   if (rotary.query_beta != 0) {

@@ -61,7 +61,7 @@ TEST(OperatorTime, FollowsTheBytesOfOtherOperators) {
 
 double seconds_of(mesh::Operation operation, int64_t bytes, std::vector<int> ranks,
                   const MachineFile& machine) {
-  const GroupPlace place = place_of_ranks(ranks, machine);
+  const GroupPlace place = group_place(ranks, machine);
   return collective_seconds({operation, bytes, "dp", place.ranks}, place, machine);
 }
 

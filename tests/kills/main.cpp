@@ -81,7 +81,7 @@ void write_tokens(const fs::path& file, int32_t count) {
 
 // Returns a directory in memory if there is one. SIGKILL loses no data that the kernel has accepted, so a
 // disk would show no further errors and only slow down the syncs.
-fs::path place_of_files() {
+fs::path temporary_folder() {
   const fs::path memory = "/dev/shm";
   std::error_code none;
   return fs::is_directory(memory, none) && ::access(memory.c_str(), W_OK) == 0 ? memory
@@ -138,7 +138,7 @@ void fail(const Training& training, const fs::path& place, int stride) {
 // Runs `work` in a temporary folder with token files. Keeps the folder if a check fails.
 template <class Work>
 int in_a_folder(const Work& work) {
-  std::string name = (place_of_files() / "heddle_kills_XXXXXX").string();
+  std::string name = (temporary_folder() / "heddle_kills_XXXXXX").string();
   const fs::path folder = ::mkdtemp(name.data());
   fs::permissions(folder, fs::perms::others_exec | fs::perms::group_exec, fs::perm_options::add);
   write_tokens(folder / "train.bin", 41 * 7 + 3);

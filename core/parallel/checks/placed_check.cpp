@@ -83,7 +83,7 @@ void PlacedCheck::check(const Units& units, const std::string& parallelizer,
 namespace {
 
 // Checks the offsets and sizes of one part on all ranks of its axis. Returns the fault, or "".
-std::string fault_of_tiles(const Placed& one, const int64_t* all, int64_t ranks, int64_t stride) {
+std::string tiles_error(const Placed& one, const int64_t* all, int64_t ranks, int64_t stride) {
   std::vector<std::pair<int64_t, int64_t>> parts;
   for (int64_t rank = 0; rank < ranks; ++rank) parts.emplace_back(all[rank * stride], all[rank * stride + 1]);
   std::sort(parts.begin(), parts.end());
@@ -127,7 +127,7 @@ void check_tiles(const Split& split, const DeviceMesh& mesh) {
     for (int64_t i = 0; i < count; ++i) {
       const size_t part = parts[static_cast<size_t>(i)];
       const std::string fault =
-          fault_of_tiles(split.placed[part], all.const_data_ptr<int64_t>() + 2 * i, ranks.size(), 2 * count);
+          tiles_error(split.placed[part], all.const_data_ptr<int64_t>() + 2 * i, ranks.size(), 2 * count);
       if (!fault.empty()) blame_split(split.by[part], fault);
     }
   }

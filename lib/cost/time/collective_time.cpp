@@ -69,7 +69,7 @@ struct Links {
 
 }  // namespace
 
-GroupPlace place_of_ranks(std::span<const int> ranks, const MachineFile& machine) {
+GroupPlace group_place(std::span<const int> ranks, const MachineFile& machine) {
   std::map<int64_t, int> on;
   GroupPlace place{std::max(1, static_cast<int>(ranks.size()))};
   for (const int rank : ranks) place.on_node = std::max(place.on_node, ++on[rank / machine.node_devices]);

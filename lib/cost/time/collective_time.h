@@ -14,7 +14,7 @@ struct GroupPlace {
   int nodes = 1;
   int on_node = 1;  // maximum number of the group's ranks on one node
 };
-GroupPlace place_of_ranks(std::span<const int> ranks, const MachineFile& machine);
+GroupPlace group_place(std::span<const int> ranks, const MachineFile& machine);
 
 // Returns the seconds of a collective that uses its links alone: rings, or trees for a faster all-reduce,
 // with the best of NCCL's three protocols. Groups that partition a node's ranks run concurrently and share

@@ -30,7 +30,7 @@ class Replay {
         with_timeline_(with_timeline),
         ends_(step.step.size()),
         begins_(step.recording.actions.size()) {
-    for (const auto& [name, ranks] : step.groups) places_[name] = place_of_ranks(ranks, machine);
+    for (const auto& [name, ranks] : step.groups) places_[name] = group_place(ranks, machine);
   }
 
   RankTime run() {

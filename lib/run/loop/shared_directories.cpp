@@ -20,7 +20,7 @@
 #include "heddle/mesh/call.h"
 #include "lib/checkpoint/safetensors/checksum.h"
 #include "lib/run/checkpointing/save.h"
-#include "lib/run/preflight/place_of_key.h"
+#include "lib/run/preflight/throw_at_key.h"
 
 namespace heddle {
 namespace {

@@ -36,7 +36,7 @@ std::optional<ModelPlace> sharded_at(const fs::path& directory) {
 
 // Returns the directory of the base model in its revision. A relative path is relative to the current
 // directory, as in PEFT, or to a parent of the adapter. Another snapshot does not replace a revision.
-fs::path place_of_base(const AdapterConfig& config, const fs::path& file) {
+fs::path base_path(const AdapterConfig& config, const fs::path& file) {
   const fs::path named = config.base, place = hub_directory(named, HubKind::model, config.revision);
   std::error_code ignored;
   if (named.is_absolute() || place != named || is_there(place)) return place;
@@ -63,7 +63,7 @@ ModelPlace base_of_adapter(const fs::path& base, const fs::path& file) {
 ModelPlace model_of_adapter(const fs::path& directory) {
   const fs::path file = directory / kAdapterConfig;
   const AdapterConfig config = read_adapter_config(directory);
-  const fs::path base = config.base.empty() ? fs::path() : place_of_base(config, file);
+  const fs::path base = config.base.empty() ? fs::path() : base_path(config, file);
   if (is_there(base) && fs::equivalent(base, directory))
     throw Error(ErrorCode::input, file.string(), "base_model_name_or_path names the adapter itself",
                 "set it to the base model's directory");

@@ -16,7 +16,7 @@
 #include "lib/run/preflight/check_model.h"
 #include "lib/run/preflight/checks.h"
 #include "lib/run/preflight/open_data.h"
-#include "lib/run/preflight/place_of_key.h"
+#include "lib/run/preflight/throw_at_key.h"
 #include "lib/run/spec/settings.h"
 
 namespace heddle {

@@ -94,7 +94,7 @@ int be_one(const RankPlace& place, GlooOptions options, const std::function<int(
 
 // Returns the place of this rank. A rank with an invalid environment reports the error to the others through
 // their rendezvous.
-std::optional<RankPlace> place_of_this_rank() {
+std::optional<RankPlace> own_rank_place() {
   try {
     return place_from_environment();
   } catch (const Error& error) {
@@ -122,7 +122,7 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
     throw Error(ErrorCode::usage, "--nproc-per-node",
                 "is " + std::to_string(plan.local_ranks) + "; it must be 1 or more");
   }
-  plan.place = place_of_this_rank();
+  plan.place = own_rank_place();
   plan.is_launched = plan.place || std::getenv("SLURM_JOB_ID") != nullptr;
   if (plan.place && plan.place->world_size == 1) plan.place.reset();  // a single rank has no peers
   const bool has_wrong_options = nproc_per_node || plan.restarts;     // not allowed under a launcher

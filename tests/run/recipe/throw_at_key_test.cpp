@@ -1,5 +1,5 @@
 // Line numbers of errors at the path of a key.
-#include "lib/run/preflight/place_of_key.h"
+#include "lib/run/preflight/throw_at_key.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ std::string placed(const std::string& where) {
       [&] { at_keys(file, [&] { throw Error(ErrorCode::mesh, where, "wrong", "mend it"); }); });
 }
 
-TEST(PlaceOfKey, IsTheLineOfTheKey) {
+TEST(ThrowAtKey, NamesTheLineOfTheKey) {
   EXPECT_EQ(placed("distributed.cp_size"),
             "error[mesh] run.yaml:3 distributed.cp_size: wrong\n  hint: mend it");
   EXPECT_EQ(placed("distributed.moe.capacity_factor"),
@@ -26,7 +26,7 @@ TEST(PlaceOfKey, IsTheLineOfTheKey) {
   EXPECT_EQ(placed("the strategy 'x'"), "error[mesh] the strategy 'x': wrong\n  hint: mend it");
 }
 
-TEST(PlaceOfKey, IsFoundForEachOfSeveralErrors) {
+TEST(ThrowAtKey, NamesThePlaceOfEachOfSeveralErrors) {
   const Node file = config::read_text("distributed:\n  cp_size: 2\n  tp_size: 4\n", "run.yaml");
   Errors errors;
   errors.add(Error(ErrorCode::config, "distributed.tp_size", "large"));

@@ -1,5 +1,5 @@
 // Finds the key that an error names in the configuration.
-#include "lib/run/preflight/place_of_key.h"
+#include "lib/run/preflight/throw_at_key.h"
 
 #include <string_view>
 
