@@ -167,7 +167,7 @@ class Stage : public heddle::ParallelStage {
 
 class Strategy : public heddle::IStrategy {
  public:
-  explicit Strategy(Config config) : exact_(config.compression == "none") {}
+  explicit Strategy(Config config) : exact_(config.compression == "float32") {}
   heddle::Needs needs() const override {
     heddle::Needs needs;
     needs.axes = {"dp"};
@@ -177,7 +177,7 @@ class Strategy : public heddle::IStrategy {
                      {"ep", "compressed is an example without expert parallelism"}};
     if (!exact_)
       needs.approximate = {0.02, "gradients are rounded to 8 bits before they are summed",
-                           "{compression: none}"};
+                           "{compression: float32}"};
     return needs;
   }
   std::unique_ptr<heddle::ParallelStage> parallelize(heddle::Units units, const heddle::DeviceMesh& mesh,
@@ -197,6 +197,6 @@ HEDDLE_PLUGIN("compressed", "0.1.0", "strategy compressed") {
   plugin.strategy<compressed::Strategy>(
       "compressed", heddle::ConfigSchema<Config>().field(
                         "compression", &Config::compression,
-                        "Compression of gradients: int8 with error feedback, or none, which is exact.",
-                        heddle::OneOf{{"int8", "none"}}));
+                        "Compression of gradients: int8 with error feedback, or float32, which is exact.",
+                        heddle::OneOf{{"int8", "float32"}}));
 }

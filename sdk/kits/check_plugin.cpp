@@ -59,9 +59,9 @@ void check_exact_mode(const OfferedStrategy& offered, const Node& fields, const 
     if (!(approximate.loss > 0 && approximate.loss < 1) || approximate.reason.empty())
       found("the tolerance is not between 0 and 1, or the reason is empty");
     if (approximate.exact.empty()) throw NotRun{"it has no exact mode"};
+    const Node changed = config::read_text(approximate.exact, "Approximation::exact");
     Node all = fields;
-    for (const auto& [key, value] : config::read_text(approximate.exact, "Approximation::exact").entries())
-      all = all.with(key, value);
+    for (const auto& [key, value] : changed.entries()) all = all.with(key, value);
     exact = subject_of(offered, all);
     exact->fields = " with " + approximate.exact;
     if (exact->needs.approximate) {

@@ -26,6 +26,12 @@ int64_t value_dim(const Attention& form) {
   return form.options.value_dim > 0 ? form.options.value_dim : form.head_dim;
 }
 
+// Returns x.clamp(-bound, bound), whose own gradient has no meta kernel in LibTorch.
+at::Tensor clamped(const at::Tensor& x, double bound) {
+  const at::Tensor inside = (x <= bound).to(x.scalar_type()) * (x >= -bound).to(x.scalar_type());
+  return x * inside + x.detach().clamp(-bound, bound) * (1 - inside);
+}
+
 }  // namespace
 
 const at::Tensor& QueryFactors::of(const Batch& batch, const at::Tensor& table, at::ScalarType dtype) {
@@ -120,7 +126,7 @@ model::FewTensors SelfAttention::products(const at::Tensor& x, const Batch& batc
 
 void SelfAttention::prepare(model::FewTensors& qkv, const Batch& batch) {
   if (clip_ > 0)
-    for (size_t i = 0; i < (k_proj_ ? 3u : 1u); ++i) qkv[i] = qkv[i].clamp(-clip_, clip_);
+    for (size_t i = 0; i < (k_proj_ ? 3u : 1u); ++i) qkv[i] = clamped(qkv[i], clip_);
   if (k_proj_) {
     if (value_scale_ != 1) qkv[2] = qkv[2] * value_scale_;
     if (v_norm_) qkv[2] = v_norm_->call(std::move(qkv[2]), batch);

@@ -4,8 +4,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/expm1.h>
-#include <ATen/ops/minimum.h>
-#include <ATen/ops/relu.h>
 #include <ATen/ops/softplus.h>
 
 #include <cmath>
@@ -81,9 +79,11 @@ at::Tensor xielu(const at::Tensor& x, const at::Tensor& alpha_p, const at::Tenso
     const at::Tensor wide = in[0].to(dtype), slope = in[3].to(dtype), bound = in[4].to(dtype);
     const at::Tensor positive = at::softplus(in[1].to(dtype)),
                      negative = slope + at::softplus(in[2].to(dtype));
-    const at::Tensor rises = at::relu(wide), falls = (wide <= 0).to(dtype);  // at::where lacks a meta kernel
-    const at::Tensor above = positive * rises * rises,
-                     below = (at::expm1(at::minimum(wide, bound)) - wide) * negative * falls;
+    // By factors of 0 and 1: LibTorch has no meta kernels for where() and for the gradients of clamp_min()
+    // and minimum().
+    const at::Tensor rises = wide * (wide > 0).to(dtype), falls = (wide <= 0).to(dtype),
+                     beyond = (wide < bound).to(dtype), least = wide * beyond + bound * (1 - beyond);
+    const at::Tensor above = positive * rises * rises, below = (at::expm1(least) - wide) * negative * falls;
     return (above + below + slope * wide).to(in[0].scalar_type());
   };
   return model::recomputed("XieluBackward", {x}, {alpha_p, alpha_n, beta, eps}, formula);

@@ -144,14 +144,13 @@ class DatasetKits {
   // Checks that inputs() lists each file that a field names, so that no output of a run replaces it.
   std::string names_its_inputs() const {
     namespace fs = std::filesystem;
-    const Node values = offered_.resolve(fields_).values;
     std::vector<fs::path> named;
     const auto add = [&](const Node& value) {
       std::error_code ignored;
       if (value.kind() == Node::Kind::text && fs::is_regular_file(value.as_text(), ignored))
         named.emplace_back(value.as_text());
     };
-    for (const auto& [key, value] : values.entries()) {
+    for (const auto& [key, value] : fields_.entries()) {
       add(value);
       if (value.is_list())
         for (const Node& item : value.items()) add(item);

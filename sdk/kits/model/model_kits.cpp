@@ -139,12 +139,21 @@ double recorded_operations(const ModelSpec& spec, const Rows& rows) {
     return spec.make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
   };
   host.batches = [&](const DeviceMesh&) { return std::span<const Batch>(batches); };
-  const engine::DryStep step = engine::dry_step(
-      config::read_text("distributed: {strategy: single}\ndist_env: {backend: gloo}", "kit"), plugins, host);
-  double operations = 0;
-  for (const OperatorCall& call : step.computed.calls)
-    if (call.moment >= step.begin && call.product) operations += call.cost.operations;
-  return operations / static_cast<double>(rows.rows * rows.sequence);
+  try {
+    const engine::DryStep step = engine::dry_step(
+        config::read_text("distributed: {strategy: single}\ndist_env: {backend: gloo}", "kit"), plugins,
+        host);
+    double operations = 0;
+    for (const OperatorCall& call : step.computed.calls)
+      if (call.moment >= step.begin && call.product) operations += call.cost.operations;
+    return operations / static_cast<double>(rows.rows * rows.sequence);
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (text.find("no fake impl or Meta kernel") == text.npos) throw;
+    throw NotRun{
+        "forward() uses an operator that LibTorch cannot run on meta, so heddle check --cost cannot "
+        "predict a step of this model"};
+  }
 }
 
 // Accepted range of flops_per_token() relative to the recorded operations: formulas ignore small products,

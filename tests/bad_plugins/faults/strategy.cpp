@@ -23,9 +23,11 @@ class Stage : public heddle::ParallelStage {
  public:
   Stage(std::unique_ptr<heddle::ParallelStage> inner, const heddle::DeviceMesh& mesh, double momentum)
       : inner_(std::move(inner)), mesh_(mesh), momentum_(momentum) {
-    for (const heddle::Shard& shard : inner_->owned())
+    for (const heddle::Shard& shard : inner_->owned()) {
+      mesh_.group("dp").broadcast(shard.tensor.detach(), 0)->wait();
       if (shard.tensor.requires_grad() && !has(shard.name))
         kept_.emplace_back(shard.name, at::zeros_like(shard.tensor.detach()));
+    }
   }
   heddle::Tensors forward(heddle::Tensors inputs, const heddle::Batch& batch) override {
     return inner_->forward(std::move(inputs), batch);

@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(std::pair("local_sgd", "{strategy: local_sgd, sync_every: 4}"),
                       std::pair("compressed", "{strategy: compressed}"),
                       std::pair("exact_local_sgd", "{strategy: local_sgd, sync_every: 1}"),
-                      std::pair("exact_compressed", "{strategy: compressed, compression: none}")),
+                      std::pair("exact_compressed", "{strategy: compressed, compression: float32}")),
     [](const auto& info) { return std::string(info.param.first); });
 
 TEST(ResumedStrategy, IsRefusedOnAnotherNumberOfRanks) {
@@ -75,7 +75,7 @@ TEST(ResumedStrategy, IsRefusedOnAnotherNumberOfRanks) {
 // Exact modes have no state that differs between ranks.
 TEST(ResumedStrategy, AcceptsAnotherNumberOfRanksInExactMode) {
   const TrainingFiles files;
-  const std::string exact = "{strategy: compressed, compression: none}";
+  const std::string exact = "{strategy: compressed, compression: float32}";
   ASSERT_EQ(heddle(files.train("run", with(exact, "3", "2"))).status, 0);
   const Outcome rest = heddle(files.train("run", with(exact, "6", "1")));
   EXPECT_EQ(rest.status, 0) << rest.error;
@@ -88,7 +88,7 @@ TEST(ApproximateStrategy, IsReportedBeforeTheFirstStep) {
   EXPECT_THAT(
       run.error,
       HasSubstr("the strategy 'compressed' is approximate: gradients are rounded to 8 bits before they "
-                "are summed; it is exact with {compression: none} under `distributed:`"));
+                "are summed; it is exact with {compression: float32} under `distributed:`"));
 }
 
 }  // namespace
