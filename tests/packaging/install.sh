@@ -16,7 +16,7 @@ done
 grep -qF "searched: $(realpath "$prefix")/lib/plugins" "$prefix/list.txt"
 # Every link of the installed documents leads to an existing file.
 find "$prefix/share/doc/heddle" -name '*.md' | while read -r page; do
-  awk '/^```/ {code = !code} !code' "$page" | { grep -oE '\]\([^)#: ]+' || true; } | cut -c3- | while read -r link; do
+  awk '/^```/ {code = !code} !code' "$page" | { grep -oE '\]\([^)#: ]+[)#]' || true; } | sed 's/^](//; s/[)#]$//' | while read -r link; do
     [ -e "$(dirname "$page")/$link" ] || { echo "FAILED: $page links to $link, which is not there" >&2; exit 1; }
   done
 done
