@@ -48,6 +48,17 @@ std::string interface_for(Meeting& meeting) {
   }
 }
 
+// Every rank refuses the loopback interface before it uses the store again. Rank 0 ends after the others
+// know, and its store with it.
+StorePtr store_for(const std::string& interface, const Met& met, Meeting& meeting) {
+  try {
+    if (!met.host_names.empty()) refuse_loopback(interface);
+  } catch (const Error& error) {
+    throw meeting.refuse(error);
+  }
+  return met.store;
+}
+
 // names: of the hosts, by rank; empty if all ranks are on one machine.
 std::string name_in(const std::vector<std::string>& names, int rank) {
   return names.empty() ? "" : names.at(static_cast<size_t>(rank));
@@ -61,7 +72,7 @@ class GlooRendezvous : public Rendezvous {
         meeting_(std::move(meeting)),
         interface_(interface_for(*meeting_)),
         met_(meeting_->join(options_.timeout, options_.log, options_.on_stopped)),
-        root_(met_.store),
+        root_(store_for(interface_, met_, *meeting_)),
         store_(scoped(place_, root_)),
         watch_(scoped(place_, root_->clone()),
                {.rank = place.rank,
@@ -73,7 +84,6 @@ class GlooRendezvous : public Rendezvous {
                 .on_stopped = options_.on_stopped,
                 .host_name = [names = met_.host_names](int rank) { return name_in(names, rank); },
                 .address = met_.host_names.empty() ? "" : met_.address}) {
-    if (!met_.host_names.empty()) refuse_loopback(interface_);
     watch_.interrupt(this, [store = met_.store, rounds = 0]() mutable {
       if (++rounds == kRoundsToClose) store->close();
     });
