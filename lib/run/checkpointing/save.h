@@ -38,7 +38,7 @@ class Saver {
   // and the tokenizer files. Then updates the pointers. The checkpoint appears only when it is complete on
   // disk. A collective of all ranks; an error on one rank is thrown on every rank. If only the export fails,
   // the checkpoint is published without it before the error is thrown.
-  // With checkpoint.is_async, returns once this rank has its copy, and a thread does the rest; its errors are
+  // Returns, with checkpoint.is_async, once this rank has its copy, and a thread does the rest; its errors are
   // thrown on every rank by the next save() or finish().
   // Throws Error{diverged} if a parameter is not finite; then nothing is written.
   // keeps_older: no older checkpoint is removed. The value on rank 0 is used.

@@ -56,7 +56,7 @@ struct FoundLayouts {
 // recipe whose model or row length is unknown.
 FoundLayouts search_layouts(const PlanRequest& request, PluginRegistry& plugins);
 
-// One of these layouts in detail.
+// Details of a found layout.
 struct LayoutDetails {
   Node recipe;           // with the layout
   StepCost cost;         // with timelines
