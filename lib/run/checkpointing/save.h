@@ -38,10 +38,10 @@ class Saver {
   // and the tokenizer files. Then updates the pointers. The checkpoint appears only when it is complete on
   // disk. A collective of all ranks; an error on one rank is thrown on every rank. If only the export fails,
   // the checkpoint is published without it before the error is thrown.
-  // Returns, with checkpoint.is_async, once this rank has its copy, and a thread does the rest; its errors are
-  // thrown on every rank by the next save() or finish().
-  // Throws Error{diverged} if a parameter is not finite; then nothing is written.
-  // keeps_older: no older checkpoint is removed. The value on rank 0 is used.
+  // Returns, with checkpoint.is_async, once this rank has its copy, and a thread does the rest; its errors
+  // are thrown on every rank by the next save() or finish(). Throws Error{diverged} if a parameter is not
+  // finite; then nothing is written. keeps_older: no older checkpoint is removed. The value on rank 0 is
+  // used.
   void save(engine::Model& model, Step& step, const StepInfo& info, const Losses& losses, bool keeps_older);
 
   // Waits for the current save and throws its error, on every rank.
