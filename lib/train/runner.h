@@ -42,7 +42,7 @@ struct MicrobatchState {
   std::unique_ptr<WeightGradients> weights;  // made if the schedule splits the backward; reused
 };
 
-// One of this rank's stages and its neighbours.
+// A stage of this rank and its neighbours.
 struct LocalStage {
   ParallelStage* stage = nullptr;
   int index = 0;                   // in the model

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, FineGrainedFP8Config
 
 from make_quantized import E2M1, HERE, to_fp8, write
 
-# As published: the last ratio belongs to a multi-token prediction head, which is skipped.
+# The published config: the last ratio belongs to a multi-token prediction head, which is skipped.
 CONFIG = dict(architectures=["DeepseekV4ForCausalLM"], model_type="deepseek_v4", dtype="bfloat16", vocab_size=61,
               hidden_size=32, moe_intermediate_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=1,
               head_dim=16, qk_rope_head_dim=8, q_lora_rank=24, o_groups=2, o_lora_rank=8, sliding_window=3, index_n_heads=8,

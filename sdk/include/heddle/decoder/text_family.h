@@ -18,7 +18,7 @@ HEDDLE_API Node text_keys(const Node& keys);
 HEDDLE_API std::vector<FieldInfo> text_table(std::span<const std::string> types);
 [[noreturn]] HEDDLE_API void refuse_text(const Node& keys, std::span<const std::string> types);
 
-// One of several families, selected by model_type of `text_config`; without the key, the first one. Weights
+// A choice of families, selected by model_type of `text_config`; without the key, the first one. Weights
 // of other parts are ignored (Files::ignored_module), and the trained model is exported as a text model. For
 // Offer::model: plugin.model<TextFamily<a, b>>("name", TextFamily<a, b>::table()).
 template <auto... descriptions>
