@@ -43,7 +43,7 @@ CONFIGS = {
                     activation_situ_linear_beta=1.3, pad_token_id=3,
                     linear_attn_config=dict(**DELTA, kda_layers=[1, 2, 4], full_attn_layers=[3, 5], use_full_rank_gate=True,
                                             gate_lower_bound=-0.7)),
-    # The same keys with their other values.
+    # Other values of these keys.
     "kimi_k3_plain": dict(**COMMON, num_hidden_layers=4, q_lora_rank=None, num_shared_experts=None, moe_layer_freq=2,
                           moe_renormalize=False, moe_router_activation_func="softmax", latent_moe_use_norm=False,
                           mla_use_output_gate=False, attn_res_block_size=None, activation_situ_beta=None,
