@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Builds and runs the tests that contain a name; called by scripts/test.
 
-named_tests.py --preset PRESET [--list] NAME... [-- ARGUMENT...]
+named_tests.py --preset PRESET [--list] [--all] NAME... [-- ARGUMENT...]
 
 A NAME is part of Suite.Case, of a file's path below tests/, of a title in a `.test` file, or of the name of
 a test in ctest. Else it is the beginning of a parameter of a case. ARGUMENTs that begin with
---gtest_ go to the test programs, all others to ctest. --list prints the commands and runs nothing."""
+--gtest_ go to the test programs, all others to ctest. --list prints the commands and runs nothing. Names that are folders run
+without the cases of HEDDLE_WITH_ALL (tests/main/with_all.h), with --all with them."""
 import argparse
 import collections
 import difflib
@@ -20,6 +21,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CASE = re.compile(r"^[ \t]*(TEST|TEST_F|TEST_P|TYPED_TEST)\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.M)
 INSTANCE = re.compile(r"^[ \t]*INSTANTIATE_TEST_SUITE_P\(\s*(\w*)\s*,\s*(\w+)", re.M)
+WITH_ALL = re.compile(r'^HEDDLE_WITH_ALL\(((?:\s*"[^"]*")+)\)', re.M)
 TITLE = re.compile(r"^=== (.+)", re.M)  # of records in a `.test` file, which a parametrized case reads
 
 
@@ -154,6 +156,20 @@ def select(names, index, tests):
     return programs, sorted(ctest)
 
 
+def skip_slow(programs, names, index, tests):
+    """Excludes the cases of HEDDLE_WITH_ALL from the patterns of each program, if every name is a folder below `tests`."""
+    folders = [tests / path_form(name) for name in names]
+    if not all(folder.is_dir() for folder in folders):
+        return programs
+    skipping = {}
+    for program, patterns in programs.items():
+        inside = [path for path in index.sources[program] if any(path.is_relative_to(folder) for folder in folders)]
+        calls = [call for path in inside for call in WITH_ALL.findall(path.read_text())]
+        slow = ":".join("".join(re.findall(r'"([^"]*)"', call)) for call in calls)
+        skipping[program] = [*patterns[:-1], f"{patterns[-1]}-{slow}"] if slow else patterns
+    return skipping
+
+
 def targets_of(programs, ctest, index):
     """Returns the targets to build before the selected tests run."""
     return list(dict.fromkeys([*programs, *(target for test in ctest for target in index.needs[test])]))
@@ -264,6 +280,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--preset", default="release")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("names", nargs="+")
     given = parser.parse_args(words[:len(words) - len(arguments) - 1] if "--" in words else words)
     preset = Preset(given.preset)
@@ -274,6 +291,8 @@ def main():
         text, names = error.args
         fail(text + (f". The nearest names are {', '.join(names)}." if names else
                      ". A name is part of a suite, a case, a path below tests/ or a test of ctest."))
+    if not given.all:
+        programs = skip_slow(programs, given.names, index, ROOT / "tests")
     if given.list:
         print_commands(programs, ctest, preset, index)
         return 0

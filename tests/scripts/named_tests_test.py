@@ -14,6 +14,7 @@ FILES = {
     "plugins/ddp/order_test.cpp": "TEST_F(DdpOrder, IsThatOfGradients) {}\nTEST(Pattern, OfBuckets) {}\n",
     "plugins/ddp/training_test.cpp":
         "TEST_P(Ddp, EqualsSingle) {}\nTEST_P(Ddp, Resumes) {}\n"
+        "HEDDLE_WITH_ALL(\n    \"*Ddp.Resumes\"\n    \"*:Pattern.Slow*\");\n"
         "INSTANTIATE_TEST_SUITE_P(Sizes, Ddp, Values(\"two_ranks\"));\nINSTANTIATE_TEST_SUITE_P(, Ddp, values);\n",
     "plugins/typed_test.cpp": "TYPED_TEST(Typed, Holds) {}\n",
     "messages/recipes_test.cpp": "TEST_P(Message, IsPrinted) {}\nINSTANTIATE_TEST_SUITE_P(Of, Message, values);\n",
@@ -75,6 +76,15 @@ class NamedTests(unittest.TestCase):
         for name in ("plugins/ddp/order_test.cpp", "ddp/order", "tests/plugins/ddp/order_test.cpp", "./tests/plugins/ddp/order"):
             self.assertEqual(self.select(name)[0], wanted, name)
         self.assertEqual(self.select("plugins/ddp/"), self.select("plugins/ddp"))
+
+    def test_folders_run_without_the_cases_of_all(self):
+        def filters(*names):
+            return named_tests.skip_slow(self.select(*names)[0], names, self.index, self.tests)
+        self.assertEqual(filters("tests/plugins/ddp/"),
+                         {"plugin_tests": ["DdpOrder.*", "Pattern.*", "Sizes/Ddp.*", "Ddp.*-*Ddp.Resumes*:Pattern.Slow*"]})
+        self.assertEqual(filters("core"), self.select("core")[0])
+        for names in (["plugins/ddp/training_test.cpp"], ["Ddp."], ["plugins/ddp", "Resumes"]):
+            self.assertEqual(filters(*names), self.select(*names)[0], names)
 
     def test_names_are_joined(self):
         self.assertEqual(self.select("Node", "Matches")[0], {"core_tests": ["Pattern.Matches", "Node.*"]})
