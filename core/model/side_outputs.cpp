@@ -84,7 +84,7 @@ at::Tensor AuxiliaryLoss::add(const at::Tensor& x, const at::Tensor& loss, const
   if (all != nullptr) all->add(*this, loss, 1);
   if (!at::GradMode::is_enabled() || !loss.requires_grad()) return x;
   if (all == nullptr || !all->divide_)
-    throw Error(ErrorCode::input, where, "nobody collects it: its gradient would be lost",
+    throw Error(ErrorCode::input, where, "nothing collects it, so its gradient would be lost",
                 "train with heddle::Step, or set Batch::side_outputs in a loop of your own");
   auto node = model::make_node<AuxiliaryLossNode>(x, loss);
   node->all = all;

@@ -78,7 +78,7 @@ std::optional<Fault> unpaired(const ScheduleTable& table, std::span<const int> r
       if (!moves(action) || steps_of.of(counterpart(action)) >= 0) continue;
       const std::string other = name_of(counterpart(action));
       return Fault{rank, step, name_of(action),
-                   std::string(sends(action.kind) ? "nobody receives it: " : "nobody sends it: ") + other +
+                   std::string(sends(action.kind) ? "no rank receives it: " : "no rank sends it: ") + other +
                        " is missing on rank " + std::to_string(rank_of_stage[peer_stage(action)])};
     }
   return {};

@@ -6,7 +6,7 @@ namespace {
 
 class Ghost : public heddle::IDevice {
  public:
-  std::string absent() const override { return "nobody has seen one"; }
+  std::string absent() const override { return "this machine has none"; }
   c10::Device start(int) override { throw std::runtime_error("a ghost was started"); }
   std::unique_ptr<heddle::Rendezvous> wrap(heddle::Rendezvous&) override { return nullptr; }
   heddle::DeviceMemory memory() const override { return {}; }

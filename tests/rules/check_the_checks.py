@@ -76,6 +76,9 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_words, "core/data/a.h", "// Of plugins\n", "begins with its subject"),
     (check_words, "core/data/a.h", "// A file of plugins,\n// Of plugins\nint a;  // a number\n", None),
     (check_words, "core/data/a.h", "// A file\nint a;  // Of plugins\n", "begins with its subject"),
+    (check_words, "scripts/a", "#!/usr/bin/env bash\n# Of plugins\n", "begins with its subject"),
+    (check_words, "core/CMakeLists.txt", "add(a)  # Of plugins\n", "begins with its subject"),
+    (check_words, "scripts/a", "plain text\n# Of plugins\n", None),
     (check_words, "core/data/a.h", '// A file\nconst char* a = "Of plugins";\n', "begins with its subject"),
     (check_format, "core/base/a.cpp", "// a\nint  x  =1;\n", "run scripts/format --all"),
 ]

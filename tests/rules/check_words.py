@@ -1,20 +1,15 @@
 """Checks words of documents, comments and help texts. Each paragraph of a DECISIONS.md has a title and at most three
 sentences: context, decision, consequences. No document says "Would change". The README of a plugin has an example in YAML.
-In the folders of COVERED no comment and no string begins with a word that drops its subject. Add a folder to COVERED when
-its last such comment is rewritten."""
+No comment of a source, script or build file and no string of C++ begins with a word that drops its subject."""
 import re
 
 import check_documents
 import tree
 
 SENTENCES = 3
-# Folders whose comments and strings are checked.
-COVERED = ("bench", "core", "examples", "lib/checkpoint", "lib/cost", "lib/data", "lib/decoder", "lib/drawing",
-           "lib/nn", "lib/ops", "lib/report", "lib/run", "lib/sharding", "lib/simulated", "lib/testing", "lib/train",
-           "lib/transport", "plugins", "python", "sdk", "tests", "trainer")
 DROPS_ITS_SUBJECT = r"(?:Of|With|As|Those|Which|What|Where|Both|It|The same)\b"
-COMMENT_LINE = re.compile(r"\s*//+!?<? ?(.*)$")
-COMMENT_BEHIND_CODE = re.compile(r"[;{},)] +// (.*)$")
+COMMENT_LINE = {"//": re.compile(r"\s*//+!?<? ?(.*)$"), "#": re.compile(r"\s*#(?!!) ?(.*)$")}
+COMMENT_BEHIND_CODE = {"//": re.compile(r"[;{},)] +// (.*)$"), "#": re.compile(r'\S  # ([^"]*)$')}
 COMMENT_FAULT = re.compile(DROPS_ITS_SUBJECT)
 STRING_FAULT = re.compile(r'"(' + DROPS_ITS_SUBJECT + r' [a-z][^"]*)"')
 TITLE = re.compile(r"\*\*[^*]+\.\*\* ")
@@ -45,28 +40,33 @@ def document_faults(root):
             yield f"{relative}: has no example in YAML"
 
 
-def comments(lines):
-    """Yields the first line of each comment block, and each trailing comment."""
+def comments(lines, mark):
+    """Yields the first line of each comment block, and each trailing comment. Comments begin with the mark."""
     continues = False
     for number, line in enumerate(lines, 1):
-        alone = COMMENT_LINE.match(line)
-        behind = None if alone else COMMENT_BEHIND_CODE.search(line)
+        alone = COMMENT_LINE[mark].match(line)
+        behind = None if alone else COMMENT_BEHIND_CODE[mark].search(line)
         if (alone and not continues) or behind:
             yield number, (alone or behind).group(1)
         continues = bool(alone or behind)
 
 
-def comment_faults(root):
+def marked_files(root):
+    """Yields (path, mark of comments) of every source, script and build file."""
     for path in tree.sources(root):
-        relative = str(path.relative_to(root))
-        if not relative.startswith(tuple(folder + "/" for folder in COVERED)):
-            continue
-        lines = path.read_text().splitlines()
-        for number, text in comments(lines):
+        yield path, "//"
+    for path in tree.scripts(root):
+        yield path, "#"
+
+
+def comment_faults(root):
+    for path, mark in marked_files(root):
+        relative, lines = path.relative_to(root), path.read_text().splitlines()
+        for number, text in comments(lines, mark):
             if COMMENT_FAULT.match(text):
                 yield f"{relative}:{number}: a comment begins with its subject or a verb: {text}"
         for number, line in enumerate(lines, 1):
-            for text in STRING_FAULT.findall(line):
+            for text in STRING_FAULT.findall(line) if mark == "//" else []:
                 yield f"{relative}:{number}: a text begins with its subject or a verb: {text}"
 
 

@@ -1,9 +1,11 @@
 """Source files that the rules check, and the report of a rule."""
 import pathlib
+import re
 import sys
 
 FOLDERS = ("core", "lib", "plugins", "sdk", "trainer", "python", "tests", "bench", "examples")
 SUFFIXES = (".h", ".cpp")
+BUILT = re.compile(r"build($|-)")
 
 
 def sources(root, folders=FOLDERS):
@@ -11,6 +13,20 @@ def sources(root, folders=FOLDERS):
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in SUFFIXES and path.is_file():
                 yield path
+
+
+def is_script(path):
+    """Whether the file is Python, shell or CMake."""
+    if path.suffix in (".py", ".pyi", ".sh", ".cmake") or path.name == "CMakeLists.txt":
+        return True
+    return not path.suffix and path.is_file() and path.read_bytes()[:3] == b"#!/"
+
+
+def scripts(root):
+    for folder in sorted(root.iterdir()):
+        if folder.is_file() or folder.name[0] == "." or BUILT.match(folder.name):
+            continue
+        yield from (path for path in sorted(folder.rglob("*")) if is_script(path))
 
 
 def root_from_arguments():

@@ -176,10 +176,10 @@ TEST(SideOutput, MisuseIsRefusedByName) {
       tests::thrown_by([&] { loss.add(x, x * 2, {}); }),
       "error[input] auxiliary loss 'a/loss': it is not a floating tensor of one element\n  hint: add this "
       "rank's part of the microbatch's loss, for instance a sum");
-  EXPECT_EQ(
-      tests::thrown_by([&] { loss.add(x, x.sum(), {}); }),
-      "error[input] auxiliary loss 'a/loss': nobody collects it: its gradient would be lost\n  hint: train "
-      "with heddle::Step, or set Batch::side_outputs in a loop of your own");
+  EXPECT_EQ(tests::thrown_by([&] { loss.add(x, x.sum(), {}); }),
+            "error[input] auxiliary loss 'a/loss': nothing collects it, so its gradient would be lost\n  "
+            "hint: train "
+            "with heddle::Step, or set Batch::side_outputs in a loop of your own");
 }
 
 // Adds per-rank values or equal values to its metrics.

@@ -65,7 +65,7 @@ TEST(Backend, ReportsWhatIsMissing) {
   };
   EXPECT_EQ(
       refusal("ghost", plugins),
-      "error[config] run.yaml:2 dist_env.backend: backend 'ghost' is not available: nobody has seen one\n"
+      "error[config] run.yaml:2 dist_env.backend: backend 'ghost' is not available: this machine has none\n"
       "  hint: write gloo, or null, to train on the CPU");
   PluginRegistry none({});
   EXPECT_EQ(

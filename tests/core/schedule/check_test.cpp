@@ -80,7 +80,7 @@ TEST(ScheduleCheck, NamesAMissingComputation) {
 TEST(ScheduleCheck, NamesAMissingTransfer) {
   EXPECT_EQ(Pair().drop(1, "1RECV_F1").fault(), "rank 1, step 3: 1F1: its input by 1RECV_F1 is missing");
   EXPECT_EQ(Pair().drop(0, "0SEND_F1").fault(),
-            "rank 1, step 3: 1RECV_F1: nobody sends it: 0SEND_F1 is missing on rank 0");
+            "rank 1, step 3: 1RECV_F1: no rank sends it: 0SEND_F1 is missing on rank 0");
 }
 
 TEST(ScheduleCheck, NamesAMissingStepOfAStage) {

@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
          {"auxiliary_counts_padding", "padding tokens are not counted", "counts padding tokens", true},
          {"auxiliary_gradient_doubled", "finite differences", "the gradient of '", true},
          {"auxiliary_mean_of_part", "cp_size: 2", "differs in the gradients"},
-         {"auxiliary_not_declared", "keeps nothing", "nobody collects it"},
+         {"auxiliary_not_declared", "keeps nothing", "nothing collects it"},
          {"slot_of_two_names", "finite differences", "the gradient of 'layers.0.second_gain'"},
          {"plan_is_wrong", "tp_size: 2", "its tensor_plan() is refused"},
          {"plan_loses_a_sum", "tp_size: 2", "its tensor_plan() is refused"},

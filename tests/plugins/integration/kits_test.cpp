@@ -159,7 +159,7 @@ TEST(DeviceKits, RunOnTheDeviceElseReportItsAbsence) {
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_THAT(report.text(),
               HasSubstr("--    device 'ghost': start(), wrap(): a rendezvous whose groups move its "
-                        "tensors: not run: the device is not available here: nobody has seen one"));
+                        "tensors: not run: the device is not available here: this machine has none"));
   EXPECT_THAT(report.text(), HasSubstr("ok    device 'paper': start(), wrap()"));
 }
 
