@@ -44,7 +44,7 @@ if not MISSING:
 def fit(strategy, place, steps, resume=None):
     module = Module()
     data = torch.utils.data.DataLoader([tokens(i, 0, rows=1)[0] for i in range(32)], batch_size=2)
-    saves = lightning.callbacks.ModelCheckpoint(dirpath=place, every_n_train_steps=3, save_top_k=-1, filename="{step}")
+    saves = lightning.callbacks.ModelCheckpoint(dirpath=place, every_n_train_steps=4, save_top_k=-1, filename="{step}")
     trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy=strategy, max_steps=steps, accumulate_grad_batches=2,
                                 val_check_interval=1.0, logger=False, enable_progress_bar=False, enable_model_summary=False,
                                 callbacks=[saves], gradient_clip_val=1.0, use_distributed_sampler=True)
@@ -53,13 +53,13 @@ def fit(strategy, place, steps, resume=None):
 
 
 def trained(place):
-    ddp = fit("ddp", os.path.join(place, "ddp"), 6)[1]
+    ddp = fit("ddp", os.path.join(place, "ddp"), 8)[1]
     where = os.path.join(place, "heddle")
-    trainer, ours = fit(heddle.LightningStrategy(strategy="fsdp2", mp_policy=FP32), where, 6)
+    trainer, ours = fit(heddle.LightningStrategy(strategy="fsdp2", mp_policy=FP32), where, 8)
     predicted = trainer.predict(ours, torch.utils.data.DataLoader([tokens(9, 0, rows=1)[0]] * 2, batch_size=1))
     kept = sorted(os.listdir(where))
-    _, resumed = fit(heddle.LightningStrategy(strategy="ddp"), os.path.join(place, "more"), 6, os.path.join(where, "step=3.ckpt"))
-    values = torch.load(os.path.join(where, "step=6.ckpt"), weights_only=False)["state_dict"]
+    _, resumed = fit(heddle.LightningStrategy(strategy="ddp"), os.path.join(place, "more"), 8, os.path.join(where, "step=4.ckpt"))
+    values = torch.load(os.path.join(where, "step=8.ckpt"), weights_only=False)["state_dict"]
     whole = heddle.full_state_dict(resumed)
     difference = max(((values[name] - whole[name]).abs().max().item() for name in whole), default=0.0)
     return {"ddp": (ddp.losses, ddp.norms, ddp.validated), "heddle": (ours.losses, ours.norms, ours.validated), "kept": kept,
@@ -76,9 +76,10 @@ class LightningTest(unittest.TestCase):
                 self.assertEqual(len(mine), len(theirs))
                 for one, other in zip(mine, theirs):
                     self.assertAlmostEqual(one / other, 1, delta=bar)
-            self.assertEqual(len(result["heddle"][1]), 6)
-            self.assertEqual(result["kept"], [f"step={step}.ckpt{end}" for step in (3, 6) for end in ("", ".heddle")])
+            self.assertEqual(len(result["heddle"][1]), 8)
+            self.assertEqual(result["kept"], [f"step={step}.ckpt{end}" for step in (4, 8) for end in ("", ".heddle")])
             self.assertEqual(result["names"], 30)
+            self.assertEqual(len(result["resumed"]), 8)
             for one, other in zip(result["resumed"], result["heddle"][0][-len(result["resumed"]):]):
                 self.assertAlmostEqual(one / other, 1, delta=1e-5)
             self.assertLess(result["difference"], 1e-5)
