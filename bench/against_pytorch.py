@@ -1,13 +1,14 @@
-"""Steps of heddle against PyTorch's FSDP2 and DDP on the same Hugging Face model, taking turns in one run.
+"""Compares training steps of heddle with PyTorch's FSDP2 and DDP on one Hugging Face model, alternating in one run.
 
   PYTHON bench/against_pytorch.py [--build build] [--rounds 12] [--only narrow|wide|experts] [--ranks 1 2]
 
-`narrow` and `wide` are Llamas. `experts` is a Qwen3-MoE of 32 experts, top-4: on one rank against transformers, and
-on two ranks expert parallelism against fsdp2, both of heddle.
+`narrow` and `wide` are Llamas. `experts` is a Qwen3-MoE with 32 experts, top-4. On one rank it is compared with
+transformers. On two ranks, heddle's expert parallelism is compared with heddle's fsdp2.
 
-PYTHON has torch and transformers (heddle itself needs neither). Both sides read one model directory and the same
-tokens, take the same steps with fused AdamW and clipping, and must come to the same loss and gradient norm. Each
-rank is a process with one thread; while one side runs, the other one's processes wait. Prints a table in Markdown.
+PYTHON needs torch and transformers (heddle itself needs neither). Both contenders read one model directory and the
+same tokens, take the same steps with fused AdamW and gradient clipping, and must reach the same loss and gradient
+norm. Each rank is a process with one thread. While one contender runs, the processes of the other wait. Prints a
+table in Markdown.
 """
 import argparse
 import os
@@ -19,13 +20,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from ranks_on_command import HERE, Side  # noqa: E402
 
 FP32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}"
-# name: layers, width, sequence, batch of a rank, steps in a turn
+# name: layers, width, sequence length, batch size per rank, steps per turn
 SHAPES = {"narrow": (24, 64, 4, 8, 20), "wide": (8, 512, 256, 2, 2), "experts": (8, 256, 512, 1, 2)}
 PAIRS = [("fsdp2", f"distributed: {{strategy: fsdp2, {FP32}}}"), ("ddp", "distributed: {strategy: ddp}")]
 
 
 class Contender(Side):
-    """A side that takes steps, timed."""
+    """A contender whose training steps are timed."""
 
     def __init__(self, label, command, ranks):
         super().__init__(label, command, ranks)
@@ -37,7 +38,8 @@ class Contender(Side):
 
 
 def make_mixture(directory, layers, width, sequence):
-    """In the proportions of Qwen3-30B-A3B; without its auxiliary loss, which transformers adds to a loss of its own only."""
+    """Writes a small model with the proportions of Qwen3-30B-A3B. Its auxiliary loss is off, because transformers adds it
+    only to a loss that transformers computes itself."""
     import torch
     import transformers
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -68,7 +70,7 @@ def check_equal(ours, theirs):
     for key, tolerance in (("loss", 2e-4), ("norm", 2e-3)):
         one, other = ours.answer[key], theirs.answer[key]
         if abs(one - other) > tolerance * abs(other):
-            sys.exit(f"{ours.label} and {theirs.label} disagree: {key} {one} against {other}")
+            sys.exit(f"{ours.label} and {theirs.label} differ: {key} is {one} and {other}")
 
 
 def ours_of(directory, label, section, steps, ranks, options):
@@ -125,8 +127,8 @@ def main():
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--peers", nargs="+", default=["fsdp2", "ddp"])
     options = parser.parse_args()
-    print("| layers x width | ranks | strategy | PyTorch (or the first), least ms | heddle, least ms | times, least |"
-          " times, median |")
+    print("| layers x width | ranks | strategy | PyTorch (or first), least ms | heddle, least ms | speedup, least |"
+          " speedup, median |")
     print("|---|--:|---|--:|--:|--:|--:|")
     for shape in [options.only] if options.only else SHAPES:
         layers, width, sequence, _, _ = SHAPES[shape]

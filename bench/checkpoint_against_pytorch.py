@@ -1,12 +1,15 @@
-"""Saving and loading a state: heddle, PyTorch's distributed checkpoint, and plain files, taking turns in one run.
+"""Times saving and loading of a state with heddle, PyTorch's distributed checkpoint (DCP) and plain files, alternating.
 
   PYTHON bench/checkpoint_against_pytorch.py [--build build] [--mebibytes 2048] [--rounds 10] [--directory .]
 
-PYTHON has torch (heddle itself needs none). Each rank is a process with one thread; while one side works, the other
-one's processes wait. All three write as many bytes from as many processes and sync them; heddle's also checks sums,
-publishes by rename and says where every box lies. Loading is into memory that is there: once from the page cache, once
-after the files were dropped from it, with a pause before, as disks let bursts through. Six rounds have all orders. Then saves in the background: what the run waits for, beside a bare copy of as
-many bytes. Prints tables in Markdown: least and median seconds, and medians as ratios, turn by turn.
+PYTHON needs torch (heddle itself does not). Each rank is a process with one thread. While one contender runs, the
+processes of the other wait. All three write the same number of bytes from the same number of processes and sync them.
+heddle also writes checksums, publishes by rename and records the place of every box. Loading fills allocated memory,
+once from the page cache, and once after the files were evicted from it and a pause, because disks serve short bursts
+faster. Six rounds have every order of the contenders.
+
+Then heddle saves in the background: the time for which the run is blocked, compared with a plain copy of the same
+number of bytes. Prints tables in Markdown: least and median seconds, and medians of the ratios of each round.
 """
 import argparse
 import itertools
@@ -22,8 +25,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from ranks_on_command import HERE, Side  # noqa: E402
 
 
-def drop(directory):
-    """Lets the page cache forget the files of a directory, which are synced."""
+def evict_from_page_cache(directory):
+    """Evicts the files of a directory from the page cache. They must be synced."""
     for folder, _, files in os.walk(directory):
         for name in files:
             file = os.open(os.path.join(folder, name), os.O_RDONLY)
@@ -31,9 +34,9 @@ def drop(directory):
             os.close(file)
 
 
-def rest(directory):
-    """As drop(); then nobody reads for a while, so that no side is served from what a disk lets through at first."""
-    drop(directory)
+def evict_and_pause(directory):
+    """Evicts the files, then waits until no contender profits from the faster first burst of the disk."""
+    evict_from_page_cache(directory)
     time.sleep(3)
 
 
@@ -63,13 +66,13 @@ class Bench:
         places = {one: os.path.join(folder, one) for one in order}
         self.turn("save", order, places)
         self.turn("load, cached", order, places, before=lambda place: None)
-        self.turn("load, from the disk", order, places, before=rest)
+        self.turn("load, from the disk", order, places, before=evict_and_pause)
         for place in places.values():
             shutil.rmtree(place)
 
     def print(self):
-        print("| | heddle, least s | median | plain, least s | median | PyTorch, least s | median | heddle's speed in"
-              " plain's | in PyTorch's |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+        print("| | heddle, least s | median | plain, least s | median | PyTorch, least s | median | speed against"
+              " plain | against PyTorch |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|")
         for what in ("save", "load, cached", "load, from the disk"):
             times = {who: self.seconds[(what, who)] for who in ("heddle", "plain", "PyTorch")}
             cells = [f"{min(t):.2f} | {statistics.median(t):.2f}" for t in times.values()]
@@ -99,11 +102,11 @@ def main():
     parser.add_argument("--mebibytes", type=int, default=2048)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--directory", help="where the files go; default: the system's directory of temporary files")
+    parser.add_argument("--directory", help="directory of the files (default: the system's temporary directory)")
     options = parser.parse_args()
     bench = Bench(options)
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
-        for number in range(options.rounds + 1):  # the first takes memory and does not count
+        for number in range(options.rounds + 1):  # the first round allocates memory and is not counted
             bench.round(number, folder)
             if number == 0:
                 bench.seconds.clear()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The compiler's processor time of a fresh build: compile_time.py [--sample N] BUILD[:TARGET,...] ...
+"""Estimates the compiler's CPU time of a fresh build: compile_time.py [--sample N] BUILD[:TARGET,...] ...
 
-For each build directory (configured, of Ninja) a sample of the compile commands of its targets (default: all) runs
-without a compiler cache, one of each build in turn, and the sum is extrapolated: mean seconds times commands. The
-largest tenth of the sources is sampled apart from the others, so that the mean is not left to chance. Commands that
-precompile headers all run; the build directories must have them already."""
+For each build directory (configured, with Ninja) a sample of the compile commands of its targets (default: all) runs
+without a compiler cache, alternating between the builds. The sum is extrapolated: mean seconds times commands. The
+largest tenth of the sources is sampled separately, which lowers the variance of the mean. All commands that precompile
+headers run. The build directories must contain the precompiled headers already."""
 import argparse
 import os
 import random
@@ -20,7 +20,7 @@ def commands_of(build, targets):
 
 
 def source_bytes(command, build):
-    """Of the source, or of the sources that a unity source includes."""
+    """Returns the size of the source, or of the sources that a unity source includes."""
     path = os.path.join(build, command.split()[-1])
     text = open(path, errors="replace").read()
     parts = re.findall(r'^#include "(/[^"]+)"', text, re.M) if "/Unity/" in path else []
@@ -34,7 +34,7 @@ def seconds_of(command, build):
         child = subprocess.Popen(words, cwd=build, env={**os.environ, "CCACHE_DISABLE": "1"})
         _, status, usage = os.wait4(child.pid, 0)
         if status != 0:
-            raise SystemExit(f"this command fails: {command}")
+            raise SystemExit(f"command failed: {command}")
         return usage.ru_utime + usage.ru_stime
 
 
@@ -76,7 +76,7 @@ def main():
         for build in builds:
             build.step()
     for build in builds:
-        print(f"{build.build}: {len(build.all)} commands, {build.total():.0f} s of processor time, "
+        print(f"{build.build}: {len(build.all)} commands, {build.total():.0f} s of CPU time, "
               f"{build.total() / builds[0].total():.2f} of the first")
 
 

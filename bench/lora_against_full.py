@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""LoRA against training of all parameters: lora_against_full.py [BUILD] [ROUNDS], BUILD with a release build's heddle.
+"""Compares LoRA with training of all parameters: lora_against_full.py [BUILD] [ROUNDS]. BUILD is a release build.
 
-A Llama of 8 layers of width 512 in float32, sequence 512, one rank of one thread, AdamW; adapters of rank 8 on every
-projection, and the same on a base in 4 bits. Each round runs all of them in turn. Prints medians: the processor time of
-a step (what STEPS steps took less what one step took, so that it says the same on a busy machine), the time of a step
-on the clock, the peak of the memory that the program allocated, and the ratios to full training.
+The model is a Llama with 8 layers of hidden size 512 in float32, sequence length 512, on one rank with one thread and
+AdamW. Contenders are training of all parameters, adapters of rank 8 on every projection, and the same adapters on a
+4-bit base. Each round runs all of them. Prints medians: the CPU time of a step (STEPS steps minus a run of one step,
+which does not depend on other load), the wall time of a step, the peak of allocated memory, and ratios to full training.
 """
 import json
 import os
@@ -33,7 +33,7 @@ KINDS = {"all parameters": "", "LoRA": "peft: {dim: 8}\n",
 
 
 def run(build, section, steps):
-    """Seconds of the processor, of each step on the clock, and GiB."""
+    """Returns the CPU seconds of the run, the wall seconds of each step, and the peak memory in GiB."""
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
         (place / "run.yaml").write_text(RECIPE.replace("STEPS", str(steps)) + section)
@@ -58,7 +58,7 @@ def main():
             processor[kind].append((all_steps - one) / (STEPS - 1))
             clock[kind] += times
             memory[kind].append(peak)
-    print("| what trains | processor ms | clock ms | peak GiB | processor / full | clock / full | memory / full |")
+    print("| trained | CPU ms | wall ms | peak GiB | CPU / full | wall / full | memory / full |")
     print("|---|--:|--:|--:|--:|--:|--:|")
     full = [statistics.median(of["all parameters"]) for of in (processor, clock, memory)]
     for kind in KINDS:

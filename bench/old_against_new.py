@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Steps of two builds of heddle in turn: old_against_new.py OLD_TREE NEW_TREE, each with a release build in build/.
+"""Compares training steps of two builds: old_against_new.py OLD_TREE NEW_TREE, each with a release build in build/.
 
-A tiny Llama, so that the host's work counts; 1 and 2 ranks, three strategies, 7 rounds of 60 steps for each build in
-turn. Prints medians and the ratio.
+The model is a tiny Llama, so that host overhead dominates. For 1 and 2 ranks and three strategies, the builds alternate
+in 7 rounds of 60 steps each. Prints medians and the ratio.
 
-With --instructions behind the trees: the processor's instructions of a step on one rank, counted by valgrind, which
-do not depend on what else the machine does."""
+With --instructions after the trees: counts the instructions of a step on one rank with valgrind. They do not depend on
+other load of the machine."""
 import os
 import json
 import pathlib
@@ -63,7 +63,7 @@ class Ranks:
 
 
 def instructions(tree, section, steps):
-    """Of a whole process on one rank that takes so many steps."""
+    """Returns the instructions of a process with one rank that takes `steps` steps."""
     run = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
                           *command(tree, section)], input=f"run {steps}\nquit\n", text=True, check=True,
                          capture_output=True, env=environment(tree, 0, 1, free_port()))

@@ -1,4 +1,4 @@
-"""The ranks of one contender, as processes that do what they are told on their standard input."""
+"""The ranks of one contender, as processes that execute commands from their standard input."""
 import json
 import os
 import socket
@@ -29,26 +29,26 @@ class Side:
                                                stderr=subprocess.DEVNULL if "python" in command[0] else None,
                                                text=True))
 
-    def tell(self, line):
+    def send(self, line):
         for rank in self.ranks:
             rank.stdin.write(line + "\n")
             rank.stdin.flush()
 
     def ask(self, line):
-        """What rank 0 answers."""
-        self.tell(line)
+        """Sends a command to every rank and returns the answer of rank 0."""
+        self.send(line)
         answer = self.ranks[0].stdout.readline()
         if not answer:
-            sys.exit(f"{self.label}: a rank ended; run its command by hand to see why")
+            sys.exit(f"{self.label}: a rank exited without an answer. Run its command by hand to see the error.")
         return json.loads(answer)
 
     def end(self):
-        self.tell("quit")
+        self.send("quit")
         for rank in self.ranks:
             rank.wait(timeout=60)
 
     def kill(self):
-        """Ends ranks that may wait for each other."""
+        """Kills ranks that may wait for each other."""
         for rank in self.ranks:
             rank.kill()
             rank.wait()

@@ -1,13 +1,14 @@
-"""Steps of a Llama whose sequence is cut over two ranks: heddle against one rank of itself, and against PyTorch's
-context parallelism (torch.distributed.tensor.experimental), taking turns in one run: wall clock, and the processor time
-of rank 0, which other programs of the machine disturb least; it leaves out the time in which the rank waits.
+"""Times training steps of a Llama with context parallelism over two ranks: heddle compared with one rank of heddle, and
+with PyTorch's context parallelism (torch.distributed.tensor.experimental), alternating in one run. Measures wall time,
+and the CPU time of rank 0, which other programs disturb less and which excludes the time that the rank waits.
 
   PYTHON bench/context/against_pytorch.py [--build build] [--rounds 8] [--sequence 8192] [--ours-only]
 
-PYTHON has torch and transformers. Every rank is a process with one thread on a core of its own; while one side runs, the
-others wait. All sides take the same steps with fused AdamW and clipping from one model directory, and must come to the
-same loss and gradient norm. First it says what PyTorch's context_parallel answers on the CPU as it is; the
-peer that is measured is PyTorch's own ring with the CPU's flash operators put into it (bench/peers/pytorch_context.py).
+PYTHON needs torch and transformers. Every rank is a process with one thread, pinned to its own core. While one contender
+runs, the others wait. All contenders take the same steps with fused AdamW and gradient clipping from one model
+directory, and must reach the same loss and gradient norm. The program first prints the result of PyTorch's unmodified
+context_parallel on the CPU. The measured peer is PyTorch's ring with the CPU's flash attention operators
+(bench/peers/pytorch_context.py).
 """
 import argparse
 import os
@@ -56,14 +57,14 @@ def heddle(directory, options, method):
 
 def pytorch(directory, options, kind, ranks):
     peer = os.path.join(HERE, "peers", "pytorch_context.py")
-    label = "PyTorch, one rank" if ranks == 1 else "PyTorch, its ring with the CPU's operators"
+    label = "PyTorch, one rank" if ranks == 1 else "PyTorch, ring with the CPU's operators"
     return Contender(label, [sys.executable, peer, directory, str(options.sequence), kind], ranks)
 
 
 def check_equal(one, other):
     for key, tolerance in (("loss", 2e-5), ("norm", 2e-3)):
         if abs(one.answer[key] - other.answer[key]) > tolerance * abs(other.answer[key]):
-            sys.exit(f"{one.label} and {other.label} disagree: {key} {one.answer[key]} against {other.answer[key]}")
+            sys.exit(f"{one.label} and {other.label} differ: {key} is {one.answer[key]} and {other.answer[key]}")
 
 
 def main():
@@ -71,7 +72,7 @@ def main():
     parser.add_argument("--build", default=os.path.join(HERE, "..", "build"))
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--ours-only", action="store_true", help="without PyTorch")
+    parser.add_argument("--ours-only", action="store_true", help="measure heddle only, without PyTorch")
     parser.add_argument("--sequence", type=int, default=8192)
     parser.add_argument("--methods", nargs="+", default=["allgather", "ring", "ulysses"])
     options = parser.parse_args()
@@ -80,7 +81,7 @@ def main():
         theirs = []
         if not options.ours_only:
             given = pytorch(directory, options, "as_given", 2)
-            print("PyTorch's context_parallel as it is:", given.step().get("error", "runs"), flush=True)
+            print("PyTorch's unmodified context_parallel:", given.step().get("error", "runs"), flush=True)
             given.kill()
             theirs = [pytorch(directory, options, "own_operator", ranks) for ranks in (2, 1)]
         ours = [heddle(directory, options, method) for method in [None, *options.methods]]
@@ -92,7 +93,7 @@ def main():
             side.seconds.pop(0), side.processor.pop(0)  # the first step warms up
             side.end()
     base = (theirs or ours)[0]
-    print(f"| side | least ms | processor, ms a rank | {base.label} / it | the same of processor time |\n"
+    print(f"| contender | least ms | CPU time, ms per rank | speedup over {base.label} | by CPU time |\n"
           "|---|--:|--:|--:|--:|")
     for side in ours + theirs:
         row = [1e3 * min(side.seconds), 1e3 * min(side.processor)]

@@ -1,9 +1,9 @@
-"""The node of the gated delta rule against transformers' path of PyTorch on the CPU, forward and backward in turn: processor time.
+"""Compares the CPU time of heddle's gated delta rule with transformers' PyTorch code, forward and backward.
 
     python3 bench/delta_net/delta_net.py [--bench build/bench_delta_net] [--rounds 5] [--threads 1]
 
-Needs torch 2.11, transformers 5 and a build. transformers' side is `torch_chunk_gated_delta_rule` with gates and norms
-of queries and keys, as its layer calls it without other packages; values of both are tested in tests/golden.
+Needs torch 2.11, transformers 5 and a build. transformers runs `torch_chunk_gated_delta_rule` with gates and norms of
+queries and keys, as its layer does if no package with kernels is installed. tests/golden compares the values of both.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from transformers.models.qwen3_next import modeling_qwen3_next as peer
 
 RULE = getattr(peer.torch_chunk_gated_delta_rule, "__wrapped__", peer.torch_chunk_gated_delta_rule)
-SHAPES = ((512, 2, 4, 128), (2048, 2, 4, 128), (2048, 4, 4, 64))  # sequence, heads of keys and of values, width
+SHAPES = ((512, 2, 4, 128), (2048, 2, 4, 128), (2048, 4, 4, 64))  # sequence length, key heads, value heads, head size
 
 
 def theirs(sequence, key_heads, value_heads, width):
@@ -26,7 +26,7 @@ def theirs(sequence, key_heads, value_heads, width):
     q, k = leaf(1, sequence, key_heads, width), leaf(1, sequence, key_heads, width)
     v, a, b = leaf(1, sequence, value_heads, width), leaf(1, sequence, value_heads), leaf(1, sequence, value_heads)
     rate, bias, d_out = leaf(value_heads), leaf(value_heads), torch.randn(1, sequence, value_heads, width)
-    for _ in range(2):  # the first warms up
+    for _ in range(2):  # the first pass warms up
         start = time.process_time()
         decay = -rate.float().exp() * F.softplus(a.float() + bias)
         out, _ = RULE(q, k, v, g=decay, beta=b.sigmoid(), use_qk_l2norm_in_kernel=True)
@@ -48,7 +48,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    print("| tokens | heads of keys, values | width | heddle forward, backward ms | transformers | forward | both |\n"
+    print("| tokens | key, value heads | head size | heddle forward, backward ms | transformers | forward | both |\n"
           "|--:|--:|--:|--:|--:|--:|--:|")
     for shape in SHAPES:
         mine, peers = [], []

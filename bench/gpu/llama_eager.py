@@ -1,7 +1,7 @@
-"""The other side of the Llama figures: PyTorch training the same model in one process on one GPU.
+"""Trains the Llama of scripts/gpu_trial with PyTorch in one process on one GPU, for comparison.
 
-Prints one line of JSON: tokens per second (the median step after the warm-up) and peak memory of tensors in GiB.
-The model, batch, optimizer and clipping are those of scripts/gpu_trial: bf16 parameters, fused AdamW, norm 1.0.
+Prints one line of JSON: tokens per second (median step after the warm-up) and peak memory of tensors in GiB.
+Model, batch, optimizer and clipping are equal to those of scripts/gpu_trial: bf16 parameters, fused AdamW, norm 1.0.
 --fsdp2 shards each layer with fully_shard over one rank; --compile compiles each layer and the loss.
 """
 import argparse

@@ -1,8 +1,8 @@
-"""The other side of the figures of a mixture of experts: transformers training the same model on one GPU.
+"""Trains the mixture-of-experts model of scripts/gpu_trial with transformers on one GPU, for comparison.
 
-Prints one line of JSON: tokens per second (the median step after the warm-up) and peak memory of tensors in GiB.
-The model, batch, optimizer and clipping are those of scripts/gpu_trial: bf16 parameters, fused AdamW, norm 1.0; experts by
-LibTorch's grouped product, attention by its scaled_dot_product_attention.
+Prints one line of JSON: tokens per second (median step after the warm-up) and peak memory of tensors in GiB.
+Model, batch, optimizer and clipping are equal to those of scripts/gpu_trial: bf16 parameters, fused AdamW, norm 1.0.
+Experts use LibTorch's grouped matrix product, attention uses scaled_dot_product_attention.
 """
 import argparse
 import json

@@ -1,10 +1,10 @@
-"""PyTorch's side of bench/checkpoint_against_pytorch.py: a rank that saves and loads a state with DCP, on command.
+"""PyTorch peer of bench/checkpoint_against_pytorch.py: a rank that saves and loads a state with DCP, on command.
 
   pytorch_checkpoint.py MEBIBYTES
 
-The state is bench_checkpoint's: fp32 tensors of a Llama and two moments, as DTensors whose rows are dealt over the
-ranks. Each rank reads lines from its standard input: "save DIR", "load DIR", "quit". Rank 0 answers each with one
-JSON line.
+The state equals that of bench_checkpoint: fp32 tensors of a Llama and two moments, as DTensors with rows sharded over
+the ranks. Each rank reads lines from its standard input: "save DIR", "load DIR", "quit". Rank 0 answers each line with
+one JSON line.
 """
 import json
 import sys

@@ -1,10 +1,10 @@
-"""PyTorch's side of bench/context/against_pytorch.py: steps of a Hugging Face Llama, its sequences cut over the ranks.
+"""PyTorch peer of bench/context/against_pytorch.py: training steps of a Hugging Face Llama with context parallelism.
 
   pytorch_context.py MODEL_DIRECTORY SEQUENCE as_given|own_operator
 
-`as_given` runs `context_parallel` as PyTorch documents it. `own_operator` keeps PyTorch's ring, its balance of the parts
-and its cut of the buffers, and puts the CPU's flash operators where the ring expects an operator of CUDA. Lines of the
-standard input and answers are those of pytorch_steps.py; a line that fails is answered with the error.
+`as_given` runs `context_parallel` as PyTorch documents it. `own_operator` keeps PyTorch's ring, load balancing and buffer
+sharding, and calls the CPU's flash attention operators where the ring expects a CUDA operator. Commands and answers are
+equal to those of pytorch_steps.py. The answer to a failed command contains the error.
 """
 import contextlib
 import json
@@ -27,7 +27,7 @@ aten = torch.ops.aten
 
 
 class RingOnCpu(torch.autograd.Function):
-    """PyTorch's templates of ring attention around the CPU's flash operators."""
+    """PyTorch's ring attention templates around the CPU's flash attention operators."""
 
     @staticmethod
     def forward(ctx, query, key, value, scale):
@@ -56,14 +56,14 @@ def attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, sc
 
 
 def tokens_of(sequence, vocabulary):
-    """The tokens that bench_steps makes for one row."""
+    """Returns the tokens that bench_steps generates for one row."""
     words = (torch.arange(sequence + 1) * 104729)[None, :] % vocabulary
     return [words[:, :-1].contiguous(), words[:, 1:].contiguous(), torch.arange(sequence)[None, :]]
 
 
 @contextlib.contextmanager
 def parts(mesh, buffers, kind):
-    """The buffers of this rank, while the context lasts."""
+    """Context manager that replaces the buffers by this rank's shards."""
     dims = [1] * len(buffers)
     if mesh.size() == 1:
         yield buffers
@@ -83,7 +83,7 @@ def main():
     mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("cp",))
     if ranks > 1 and kind == "own_operator":
         F.scaled_dot_product_attention = attend
-    modeling_llama.create_causal_mask = lambda *_, **__: None  # positions of a part do not ascend by one
+    modeling_llama.create_causal_mask = lambda *_, **__: None  # positions of a shard are not consecutive
     model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
     model.config.use_cache = False
     for layer in model.model.layers:

@@ -1,7 +1,7 @@
-"""PyTorch's side of bench/against_pytorch.py: steps of a Hugging Face model under FSDP2 or DDP, on command.
+"""PyTorch peer of bench/against_pytorch.py: training steps of a Hugging Face model under FSDP2 or DDP, on command.
 
-Each rank reads lines from its standard input: "run N" takes N optimizer steps, "quit" ends. Rank 0 answers with
-one JSON line: seconds of the N steps, and the loss and gradient norm of the last one.
+Each rank reads lines from its standard input: "run N" takes N optimizer steps, "quit" exits. Rank 0 answers with
+one JSON line: seconds of the N steps, and the loss and gradient norm of the last step.
 """
 import json
 import os
@@ -29,7 +29,7 @@ def load(directory, strategy):
 
 
 def batch_of(rank, batch, sequence, vocabulary):
-    """The tokens that bench_steps makes: a formula of the row and the column."""
+    """Returns the tokens that bench_steps generates by a formula of the row and the column."""
     rows = torch.arange(rank * batch, (rank + 1) * batch)[:, None]
     columns = torch.arange(sequence + 1)[None, :]
     tokens = (rows * 7919 + columns * 104729 + rows * columns * 31) % vocabulary
@@ -47,7 +47,7 @@ def main():
     tokens, labels = batch_of(rank, batch, sequence, vocabulary)
 
     def step():
-        # The labels are those of the same position; Hugging Face's own loss would shift them again.
+        # Labels are already shifted; Hugging Face's loss would shift them again.
         logits = model(input_ids=tokens).logits
         loss = torch.nn.functional.cross_entropy(logits.view(-1, vocabulary), labels.view(-1))
         loss.backward()

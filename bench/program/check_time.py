@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The time of `heddle check`: check_time.py [BUILD] [RUNS]
+"""Times `heddle check`: check_time.py [BUILD] [RUNS]
 
-In turn: the check of examples/quickstart.yaml (its data as scripts/quickstart leaves them), and a process that only
-opens LibTorch's library for the CPU, which a check cannot do without. Wall time, and processor time (user + system)."""
+Alternates between the check of examples/quickstart.yaml (with the data of scripts/quickstart) and a process that only
+loads LibTorch's CPU library, which every check needs. Prints wall time and CPU time (user + system)."""
 import os
 import pathlib
 import resource
@@ -35,7 +35,7 @@ times = {name: [] for name in contenders}
 for _ in range(runs):
     for name, command in contenders.items():
         times[name].append(timed(command))
-print("| | wall, least s | wall, median s | processor, least s | processor, median s |\n|---|--:|--:|--:|--:|")
+print("| | wall, least s | wall, median s | CPU, least s | CPU, median s |\n|---|--:|--:|--:|--:|")
 for name, of in times.items():
     wall, processor = zip(*of)
     print(f"| {name} | {min(wall):.3f} | {statistics.median(wall):.3f} | {min(processor):.3f} | "

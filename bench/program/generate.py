@@ -1,10 +1,10 @@
-"""Times `heddle generate` of one build against that of another, in turn: 1,600 tokens of the quickstart's model.
+"""Times `heddle generate` of two builds, alternating: 1,600 tokens from a model of the quickstart's shape.
 
     bench/program/generate.py HEDDLE OTHER_HEDDLE [ROUNDS]
 
-The model has the quickstart's shape and the weights of one step; what a token costs does not depend on them. Seconds are
-of the whole command, on the clock and of the processor (user and system, which other work on the machine disturbs less).
-"tokens alone" subtracts a command that makes one token, in seconds of the processor.
+The weights are those after one step; the time per token does not depend on them. Prints wall and CPU seconds of the
+whole command (CPU time is user + system, which other load of the machine disturbs less). "tokens alone" is the CPU time
+minus that of a command that generates one token.
 """
 
 import pathlib
@@ -19,7 +19,7 @@ TOKENS = 1600
 
 
 def run(*words, place=None):
-    """Seconds on the clock, and of the processor."""
+    """Returns the wall seconds and the CPU seconds of a command."""
     begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([str(word) for word in words], check=True, cwd=place, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -50,9 +50,9 @@ def main():
         clock.append(min(time[0] for time in times[heddle]))
         processor.append(min(time[1] for time in times[heddle]))
         alone.append(processor[-1] - min(start[1] for start in starts[heddle]))
-        print(f"{name:12} least: clock {clock[-1]:7.2f} s, processor {processor[-1]:6.2f} s, tokens alone {alone[-1]:6.2f} s")
-    print("times faster:" + "".join(f" {name} {pair[1] / pair[0]:.1f}" for name, pair in
-                                    {"clock": clock, "processor": processor, "tokens alone": alone}.items()))
+        print(f"{name:12} least: wall {clock[-1]:7.2f} s, CPU {processor[-1]:6.2f} s, tokens alone {alone[-1]:6.2f} s")
+    print("speedup:" + "".join(f" {name} {pair[1] / pair[0]:.1f}" for name, pair in
+                               {"wall": clock, "CPU": processor, "tokens alone": alone}.items()))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Predictions of `heddle plan` against measured steps, on the ranks of this machine.
+"""Compares predictions of `heddle plan` with measured training steps, on the ranks of this machine.
 
   bench/program/plan_on_this_machine.py [--build build] [--machine FILE] [--rounds 3] [--only LAYOUT ...]
 
-Without --machine, `heddle plan --measure` measures this machine first. Layouts are trained in turns; the figure of a
-layout is the median of its rounds, and of a round the median of its steps after the first four. Two pairs of layouts
-that differ by more than 10 % must have the predicted order. The program needs an idle machine. Prints Markdown."""
+Without --machine, `heddle plan --measure` measures this machine first. Each round trains every layout once. The time of
+a layout is the median of its rounds, and the time of a round is the median of its steps after the first four. Layouts
+that differ by more than 10 % must have the predicted order. Needs an idle machine. Prints Markdown."""
 import argparse
 import itertools
 import json
@@ -91,13 +91,13 @@ def main():
             steps = [json.loads(line)["step_time"] for line in metrics.read_text().splitlines()]
             measured[name].append(statistics.median(steps[4:]))
     seconds = {name: statistics.median(times) for name, times in measured.items()}
-    print("| layout | predicted ms | measured ms | quotient |\n|---|--:|--:|--:|")
+    print("| layout | predicted ms | measured ms | predicted / measured |\n|---|--:|--:|--:|")
     for name in sorted(names, key=seconds.get):
         print(f"| {name} | {1e3 * predicted[name]:.1f} | {1e3 * seconds[name]:.1f} | {predicted[name] / seconds[name]:.2f} |")
     pairs = [(a, b) for a, b in itertools.combinations(names, 2) if LAYOUTS[a][0] == LAYOUTS[b][0]
              and max(seconds[a], seconds[b]) > 1.1 * min(seconds[a], seconds[b])]
     wrong = [(a, b) for a, b in pairs if (predicted[a] < predicted[b]) != (seconds[a] < seconds[b])]
-    print(f"\nOrder right in {len(pairs) - len(wrong)} of {len(pairs)} pairs that differ by more than 10 %.")
+    print(f"\nOrder predicted for {len(pairs) - len(wrong)} of {len(pairs)} pairs that differ by more than 10 %.")
     for a, b in wrong:
         print(f"  wrong: {a} ({1e3 * seconds[a]:.1f} ms) and {b} ({1e3 * seconds[b]:.1f} ms)")
     dense = [name for name in names if LAYOUTS[name][0] == DENSE]

@@ -1,12 +1,11 @@
-"""Steps of `import heddle` against PyTorch's FSDP2 and DDP, in turns in one process group.
+"""Compares training steps of `import heddle` with PyTorch's FSDP2 and DDP, alternating in one process group.
 
   PYTHONPATH=build/python PYTHON bench/program/python_against_fsdp2.py [--ranks 2] [--rounds 10] [--only narrow|wide] [--memory]
 
-PYTHON has torch 2.11.0 and transformers. Each rank is a process with one thread that holds the four models of a shape,
-a Llama with the same values, and takes a few steps of each in turn: forward, backward, clipping and fused AdamW in
-float32. Losses and norms of a pair must agree. Prints a table in Markdown: the median milliseconds of a step, the
-median of the quotients of each round, and with --memory the peak of what a rank holds, measured in a process of its
-own.
+PYTHON needs torch 2.11.0 and transformers. Each rank is a process with one thread. It holds one Llama with the same
+values under each of four frameworks and takes a few steps of each in turn: forward, backward, clipping and fused AdamW
+in float32. Losses and norms of a pair must agree. Prints a table in Markdown: the median milliseconds of a step, the
+median of the ratios of each round, and with --memory the peak memory of a rank, measured in a separate process.
 """
 import argparse
 import os
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import time
 
-# name: layers, width, sequence, batch of a rank, steps in a turn
+# name: layers, width, sequence length, batch size per rank, steps per turn
 SHAPES = {"narrow": (24, 64, 4, 8, 5), "wide": (8, 512, 256, 2, 1)}
 PAIRS = (("heddle fsdp2", "FSDP2", {"narrow": 0.4, "wide": 0.7}), ("heddle ddp", "DDP", {"narrow": 1.1, "wide": 1.0}))
 FP32 = {"param_dtype": "float32", "reduce_dtype": "float32"}
@@ -79,7 +78,7 @@ class Contender:
 
 def agree(one, other, shape):
     if abs(one[0] - other[0]) > 2e-4 * abs(other[0]) or abs(one[1] - other[1]) > 2e-3 * abs(other[1]):
-        sys.exit(f"{shape}: loss and norm disagree: {one} against {other}")
+        sys.exit(f"{shape}: loss and norm differ: {one} and {other}")
 
 
 def rank_main(options):
@@ -102,7 +101,7 @@ def turns(name, rounds):
     shape = SHAPES[name]
     contenders = {label: Contender(label, shape) for pair in PAIRS for label in pair[:2]}
     milliseconds = {label: [] for label in contenders}
-    for turn in range(rounds + 2):  # the first two warm up
+    for turn in range(rounds + 2):  # the first two rounds warm up
         answers = {}
         for label, contender in contenders.items():
             torch.distributed.barrier()
@@ -123,7 +122,7 @@ def turns(name, rounds):
 
 
 def memory_main(options):
-    """The peak of one rank under one framework, in MiB over what it held before the model."""
+    """Prints the peak memory of one rank under one framework, in MiB above the memory before the model."""
     import torch
 
     torch.set_num_threads(1)
@@ -171,7 +170,7 @@ def main():
     if options.rank:
         return memory_main(options) if options.memory_of else rank_main(options)
     only = [part for name in options.only or () for part in ("--only", name)]
-    print("| shape | | ms a step | | ms a step | quotient | bar |\n|---|---|---|---|---|---|---|", flush=True)
+    print("| shape | | ms per step | | ms per step | ratio | limit |\n|---|---|---|---|---|---|---|", flush=True)
     start(options.ranks, ["--rounds", str(options.rounds), *only])
     if options.memory:
         for name in options.only or SHAPES:

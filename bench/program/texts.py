@@ -1,10 +1,10 @@
-"""What sets of texts cost: their preparation, the start of a run on prepared samples, packs against padded batches.
+"""Times text data sets: preparation, the start of a run on prepared samples, and packed against padded batches.
 
   PYTHON bench/program/texts.py [--heddle build/heddle] [--only prepare|start|packs] [--rounds 5] [--rows 16000]
 
-PYTHON has tokenizers, jinja2 and pyarrow, and none of them is needed by a run. The rows are made up, with squad's lengths.
-Times are of processors (user and system, of the program and its children) besides those of the clock, as other programs
-may run: sides take turns, and the least of the rounds counts. Each process has two threads at most.
+PYTHON needs tokenizers, jinja2 and pyarrow; a run needs none of them. The rows are synthetic, with the lengths of squad.
+Prints wall time and CPU time (user + system, of the program and its children), because other programs may run.
+Contenders alternate, and the least time of the rounds counts. Each process has at most two threads.
 """
 
 import argparse
@@ -24,13 +24,13 @@ VOCABULARY = 32000
 
 
 class Words:
-    """Made-up words, of which few are frequent, as in a language."""
+    """Generator of synthetic words, a few of which are frequent, as in a language."""
 
     def __init__(self, count=40000):
         draw = random.Random(3)
         parts = [a + b for a in "bcdfghklmnprstvw" for b in ("a", "e", "i", "o", "u", "an", "er", "ion", "al", "is")]
         words = dict.fromkeys("".join(draw.choices(parts, k=draw.choice((1, 2, 2, 3, 3, 4)))) for _ in range(count))
-        self.words = sorted(words, key=lambda word: len(word) + draw.random() * 8)  # frequent ones are short
+        self.words = sorted(words, key=lambda word: len(word) + draw.random() * 8)  # frequent words are short
         self.sums, total = [], 0.0
         for rank in range(len(self.words)):
             total += 1 / (rank + 3)
@@ -41,7 +41,7 @@ class Words:
         return " ".join(self.draw.choices(self.words, cum_weights=self.sums, k=max(1, words)))
 
     def row(self):
-        """squad: contexts of 116 words in the mean, up to 650; questions of 10, answers of 3."""
+        """Returns a row with squad's lengths: contexts of 116 words on average, at most 650; questions of 10, answers of 3."""
         context = min(650, max(20, round(math.exp(self.draw.gauss(4.66, 0.42)))))
         question, answer = max(3, round(self.draw.gauss(10, 3))), 1 + int(self.draw.expovariate(0.5))
         return {"context": self.text(context), "question": self.text(question) + "?",
@@ -49,7 +49,7 @@ class Words:
 
 
 def make(folder, count):
-    """A model directory with a byte-level BPE, and rows as Parquet."""
+    """Writes a model directory with a byte-level BPE tokenizer, and rows as Parquet. Returns the number of characters."""
     import pyarrow
     import pyarrow.parquet
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -71,7 +71,7 @@ def make(folder, count):
 
 
 class Ran:
-    """A command: seconds of the clock and of processors, the most memory of one of its processes in MiB, its output."""
+    """A command that ran: wall and CPU seconds, the highest peak memory of one of its processes in MiB, its output."""
 
     def __init__(self, command, environment):
         begin, before = time.monotonic(), os.times()
@@ -104,7 +104,7 @@ def tree(process):
 
 
 def peak_of(process):
-    """KiB."""
+    """Returns the peak memory of a process in KiB."""
     try:
         for line in pathlib.Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -166,14 +166,14 @@ def prepare(given, folder, environment):
         ours.append(Ran([given.heddle, "prepare", recipe, "--out", out, "--jobs", 2], environment))
         theirs.append(Ran([sys.executable, folder / "prototype.py", folder / "squad" / "train-00000-of-00001.parquet",
                            folder / "model" / "tokenizer.json", folder / "prototype.bin"], environment))
-    print(f"\n| preparation of {given.rows} rows, {given.megabytes:.1f} MB of text, 2 threads | clock, least | processors, least | memory |")
+    print(f"\n| preparation of {given.rows} rows, {given.megabytes:.1f} MB of text, 2 threads | wall, least | CPU, least | memory |")
     print("|---|--:|--:|--:|")
-    for name, rans in (("`heddle prepare`", ours), ("a script of the library alone", theirs)):
+    for name, rans in (("`heddle prepare`", ours), ("a script with the tokenizers library", theirs)):
         print(f"| {name} | {least(rans, 'clock'):.2f} s | {least(rans, 'processor'):.2f} s | {least(rans, 'memory'):.0f} MiB |")
 
 
 def start(given, folder, environment):
-    """A run of one step whose samples are there; a run of one step on a token file."""
+    """Times a run of one step on prepared samples, and a run of one step on a token file."""
     steps = {"step_scheduler": {"max_steps": 1, "global_batch_size": 2, "local_batch_size": 2}}
     text = configuration(folder, "start_texts", steps)
     Ran([given.heddle, "prepare", text], environment)
@@ -188,7 +188,7 @@ def start(given, folder, environment):
     for _ in range(2 * given.rounds):
         for recipe, rans in sides.values():
             rans.append(Ran([given.heddle, "train", recipe], environment))
-    print("\n| a run of one step on | clock, least | processors, least |\n|---|--:|--:|")
+    print("\n| a run of one step on | wall, least | CPU, least |\n|---|--:|--:|")
     for name, (_, rans) in sides.items():
         print(f"| {name} | {least(rans, 'clock'):.3f} s | {least(rans, 'processor'):.3f} s |")
 
@@ -203,9 +203,9 @@ def mean_loss(lines):
 
 
 def packs(given, folder, environment):
-    """An epoch of 640 samples with a rate of 0, so that both sides have every sample once on the same model."""
+    """Times an epoch of 640 samples, packed and padded. The learning rate is 0, so both train the same model on every sample."""
     limited = {"dataset": {"limit_dataset_samples": 640}}
-    print("\n| an epoch of 640 samples | padding | loss | samples a second of a processor | ratio |\n|---|--:|--:|--:|--:|")
+    print("\n| an epoch of 640 samples | padding | loss | samples per CPU second | ratio |\n|---|--:|--:|--:|--:|")
     for rows in given.local_batches:
         first = {}
         for name, more in (("padded", {"step_scheduler": {"global_batch_size": rows, "local_batch_size": rows}}),
@@ -234,7 +234,7 @@ def packs(given, folder, environment):
             title = f"rows of {rows} samples, padded" if name == "padded" else "packs of 2048 tokens"
             print(f"| {title} | {1 - text / all_tokens:.1%} | {loss:.6f} | {640 / seconds:.1f} | {ratio} |", flush=True)
         if abs(figures["packed"][0] / figures["padded"][0] - 1) > 2e-5:
-            sys.exit("the losses differ")
+            sys.exit("the losses of packed and padded batches differ")
 
 
 def main():
