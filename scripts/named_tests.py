@@ -4,9 +4,9 @@
 named_tests.py --preset PRESET [--list] [--all] NAME... [-- ARGUMENT...]
 
 A NAME is part of Suite.Case, of a file's path below tests/, of a title in a `.test` file, or of the name of
-a test in ctest. Else it is the beginning of a parameter of a case. ARGUMENTs that begin with
---gtest_ go to the test programs, all others to ctest. --list prints the commands and runs nothing. Names that are folders run
-without the cases of HEDDLE_WITH_ALL (tests/main/with_all.h), with --all with them."""
+a test in ctest. A NAME that matches none of them selects cases with a parameter that begins with it. ARGUMENTs that
+begin with --gtest_ go to the test programs, all others to ctest. --list prints the commands and runs nothing. A folder
+runs without the cases of HEDDLE_WITH_ALL (tests/main/with_all.h), unless --all is given."""
 import argparse
 import collections
 import difflib
@@ -34,9 +34,9 @@ class Index:
     """Test programs with their sources, and the tests of ctest, from the tests/index.txt that tests/CMakeLists.txt writes."""
 
     def __init__(self, text):
-        self.environment = {}  # of each program
-        self.sources = {}  # of each program: paths
-        self.needs = {}  # of each test of ctest that runs no test program: targets
+        self.environment = {}  # environment variables by program
+        self.sources = {}  # paths of sources by program
+        self.needs = {}  # targets by ctest test, for tests that run no test program
         self.seen = set()  # .cpp files below tests/ when CMake ran
         for line in text.splitlines():
             kind, name, *rest = line.split(" ", 2)
@@ -62,8 +62,8 @@ def records_beside(path):
 
 
 def cases_of(sources, tests):
-    """Returns [(suite, pattern of GoogleTest, file below `tests`)] of every case in the sources of one program. The file of a
-    record is followed by its title."""
+    """Returns [(suite, pattern of GoogleTest, file below `tests`)] of every case in the sources of one program. The title of
+    a record follows its file."""
     cases, instances = [], {}
     for path in sources:
         if not path.is_relative_to(tests):
@@ -89,8 +89,8 @@ def cases_of(sources, tests):
 
 
 def parameters_of(name, sources, tests):
-    """Returns [(suite, pattern of GoogleTest, file below `tests`)] of parameterized suites whose file has a string that begins with
-    the name: the parameters of a case are often such strings."""
+    """Returns [(suite, pattern of GoogleTest, file below `tests`)] of parameterized suites whose file has a string that begins
+    with the name, because parameters of cases are often strings in the file."""
     found = []
     for path in sources:
         text = path.read_text() if name.isidentifier() and path.is_relative_to(tests) else ""
@@ -119,7 +119,7 @@ def path_form(name):
 
 
 def nearest(name, known):
-    """Returns at most three known names that are similar to the name, first those that contain it in another case."""
+    """Returns at most three known names that are similar to the name. Names that differ only in case come first."""
     by_lower = {each.lower(): each for each in sorted(known)}
     lower = path_form(name).lower()
     inside = sorted((each for each in by_lower if lower in each), key=len)
@@ -189,7 +189,7 @@ class Preset:
         self.environment = environments[name]
 
     def is_ready(self):
-        """Whether CMake has configured this folder with tests, and LibTorch and the Python packages are still there."""
+        """Returns whether CMake has configured this folder with tests, and LibTorch and the Python packages still exist."""
         cache, index = self.build / "CMakeCache.txt", self.build / "tests/index.txt"
         if not (cache.is_file() and index.is_file() and (self.build / "build.ninja").is_file()):
             return False
@@ -253,9 +253,10 @@ def build_and_run(programs, ctest, preset, index, arguments):
     for_programs = [each for each in arguments if each.startswith("--gtest_")]
     for_ctest = [each for each in arguments if not each.startswith("--gtest_")]
     if for_ctest and not ctest:
-        fail(f"'{for_ctest[0]}' is an argument for ctest, but only cases of GoogleTest are named. Their options begin with --gtest_.")
+        fail(f"'{for_ctest[0]}' is an argument for ctest, but only GoogleTest cases are selected. Use options that begin with "
+             "--gtest_.")
     if for_programs and not programs:
-        fail(f"'{for_programs[0]}' is an option of GoogleTest, but only tests of ctest are named.")
+        fail(f"'{for_programs[0]}' is an option of GoogleTest, but only ctest tests are selected. Use options of ctest.")
     targets = targets_of(programs, ctest, index)
     if targets:
         print(f"== Build ({preset.name}): {' '.join(targets)}", flush=True)
