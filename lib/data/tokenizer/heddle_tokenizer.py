@@ -1,7 +1,7 @@
 """Encodes and decodes texts with Hugging Face's tokenizers. heddle starts this script and sends requests.
 
-Arguments: a tokenizer.json, and the number of a socket. A message is a line of JSON, then as many bytes as its "bytes"
-says. The first message goes to heddle; after it each request has one answer. It ends when the socket is closed.
+Arguments: a tokenizer.json, and the number of a socket. A message is a line of JSON, followed by the number of bytes in its
+key "bytes". The script sends the first message. Then each request gets one answer. The script exits when the socket closes.
 """
 
 import array
@@ -13,7 +13,7 @@ import socket
 import sys
 
 PIECE = 1 << 16  # characters per piece of a long text
-OVERLAP = 1 << 11  # on either side, so that a piece's tokens near a join are those of the whole text
+OVERLAP = 1 << 11  # characters on either side, so that a piece has the tokens of the whole text near a join
 AGREE = 16  # consecutive tokens that two pieces must share at a join
 GROUP = 32  # pieces in memory at a time
 
@@ -23,11 +23,11 @@ class Server:
         import tokenizers
 
         self.channel, self.file = channel, file
-        self.ids, self.begin, self.read = [], 0, 0  # of step(): all ids, and the window that was decoded
+        self.ids, self.begin, self.read = [], 0, 0  # state of step(): all ids, and the decoded window
         self.tokenizer = tokenizers.Tokenizer.from_file(file)
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
-        # Tokens that the post-processor adds to every text.
+        # The post-processor adds these tokens to every text.
         plain, framed = (self.tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
         before = next(at for at in range(len(framed) + 1) if framed[at:at + len(plain)] == plain)
         self.before, self.after = framed[:before], framed[before + len(plain):]
@@ -106,7 +106,7 @@ class Server:
         self.send({}, array.array("I", self.tokenizer.encode(text, add_special_tokens=False).ids).tobytes())
 
     def step(self, request, payload):
-        """Returns the text that this id completes; empty while a character is incomplete."""
+        """Returns the text that this id completes, or "" while a character is incomplete."""
         self.ids.append(request["id"])
         known = self.tokenizer.decode(self.ids[self.begin:self.read])
         text = self.tokenizer.decode(self.ids[self.begin:])

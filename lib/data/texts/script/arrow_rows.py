@@ -27,7 +27,7 @@ class Parquet:
         return self.parquet.metadata.num_rows
 
     def read(self, begin, end):
-        """Yields (number of its first row, rows)."""
+        """Yields the rows [begin, end) in batches, as (number of the first row, rows)."""
         groups, first, at = [], None, 0
         for group in range(self.parquet.num_row_groups):
             rows = self.parquet.metadata.row_group(group).num_rows

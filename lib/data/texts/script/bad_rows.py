@@ -1,4 +1,4 @@
-"""Invalid rows: the first ones are reported together, or all are skipped and counted."""
+"""Collects invalid rows: reports the first ones together, or skips and counts all."""
 
 import time
 

@@ -18,7 +18,8 @@ TOOLS = re.compile(r"\btools\b")
 
 
 class Chat:
-    """last_turn: keep only the last run, chosen "before" or "after" reasoning is masked; None: keep all."""
+    """Converts conversations to samples. last_turn: train only on the last run of the mask, selected "before" or "after"
+    reasoning is masked. None: train on all runs."""
 
     def __init__(self, tokenizer, template, limit=None, answer_only=True, mask_reasoning=False, last_turn=None,
                  warn=None, tell=None):
@@ -38,7 +39,7 @@ class Chat:
             return self.template.render(without_system(messages, systems[0].get("content", "")), tools)
 
     def encode(self, texts, limit, offsets=False):
-        """Returns encodings of `texts`; a fault names the text, because a conversation has several."""
+        """Returns encodings of `texts`. A fault holds the index of the text, because a conversation has several texts."""
         try:
             return self.tokenizer.encode(texts, special=False, limit=limit, offsets=offsets)
         except Fault as fault:
@@ -46,8 +47,9 @@ class Chat:
             raise
 
     def samples(self, conversations, names=None, places=None):
-        """conversations: (messages, tools) each, as an iterator; of each the row's place in its batch, if it is not the
-        same, and what an error's sentence begins with. Rendered in groups, tokenized on all cores."""
+        """Returns the samples of an iterator of (messages, tools). Conversations are rendered in groups and tokenized on all
+        cores. places: index of each conversation's row in the batch, if it differs from the conversation's own index. names:
+        prefix of each conversation's error message."""
         made, group, size, self.lengths = [], [], 0, []
         conversations = iter(conversations)
         while True:
@@ -73,7 +75,7 @@ class Chat:
         return fault
 
     def length(self, messages, tools):
-        """Returns the tokens of a conversation without truncation."""
+        """Returns the number of tokens of a conversation without truncation."""
         return len(self.encode([self.render(messages, tools)[0]], None)[0].ids)
 
     def plan(self, messages, tools):
@@ -107,7 +109,7 @@ class Chat:
             self.warn("rows have `tools`, and the chat template does not name them: they are not in the samples")
 
     def finish(self, group, made):
-        """Appends the samples of `group` to `made`; self.lengths: their tokens before truncation."""
+        """Appends the samples of `group` to `made`, and their numbers of tokens before truncation to self.lengths."""
         texts = [text for planned in group for text in planned.texts]
         at, first = 0, len(made)
         try:

@@ -1,4 +1,4 @@
-"""Chat templates: Jinja2 in its sandbox, as transformers 5.12.1 renders them, within bounds of time and memory."""
+"""Renders chat templates like transformers 5.12.1: in Jinja2's sandbox, with limits on time and memory."""
 
 import datetime
 import json
@@ -37,7 +37,7 @@ def environment(date):
         raise package(error, "chat templates are rendered with it") from None
 
     class Generation(jinja2.ext.Extension):
-        """{% generation %} ... {% endgeneration %}: records the characters of the assistant."""
+        """Implements {% generation %} ... {% endgeneration %}, which record the characters of the assistant."""
 
         tags = {"generation"}
 
@@ -99,7 +99,7 @@ class ChatTemplate:
         self.compiled = {}
 
     def name_of(self, tools):
-        """Returns the template for a conversation with these tools."""
+        """Returns the name of the template for a conversation with these tools."""
         return "tool_use" if tools is not None and "tool_use" in self.named else "default"
 
     def text_of(self, tools):
@@ -131,7 +131,8 @@ class ChatTemplate:
             raise Fault(f"the chat template fails: {type(error).__name__}: {error}") from None
 
     def render(self, messages, tools=None, asks=False):
-        """Returns a conversation as text, and [begin, end) of its generation blocks; asks: add the prompt."""
+        """Returns a conversation as text, and [begin, end) of its generation blocks. asks: whether to add the generation
+        prompt."""
         if not messages:
             raise Fault("a conversation without messages cannot be rendered (the first message is the assistant's?)")
         if tools is not None and not all(isinstance(tool, dict) for tool in tools):

@@ -6,7 +6,8 @@ OF_A_ROW = (KeyError, TypeError, ValueError, AttributeError, IndexError, Recursi
 
 
 class Fault(Exception):
-    """kind: input (data and files), config (the recipe), package (Python lacks one), plugin (its format module)."""
+    """An error of data preparation. kind: "input" (data and files), "config" (the recipe), "package" (a Python package is
+    missing) or "plugin" (the format module)."""
 
     def __init__(self, what, where="", hint="", kind="input"):
         super().__init__(what)
@@ -15,7 +16,7 @@ class Fault(Exception):
         self.text = None  # index of the text in the current batch
         self.error = None  # the original exception, attributed to a row
         self.more = []  # faults of other rows
-        self.of_all = False  # applies to all rows, although one row caused it
+        self.of_all = False  # whether the fault applies to all rows, although one row caused it
 
     def message(self):
         words = {"kind": self.kind, "where": self.where, "what": self.what, "hint": self.hint}
@@ -30,8 +31,8 @@ def about_row(error):
 
 
 def of_module(error, script, place, of_a_row=(ValueError, KeyError, RecursionError)):
-    """Returns the fault of the format module `script` if its own line raised the error; else None.
-    Errors of the kinds `of_a_row` are about a row."""
+    """Returns the fault of the format module `script` if one of its lines raised the error, else None. Exceptions of the types
+    `of_a_row` are faults of a row."""
     if error is None or isinstance(error, of_a_row):
         return None
     line, at = None, error.__traceback__

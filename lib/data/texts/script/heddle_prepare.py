@@ -1,6 +1,6 @@
-"""Prepares a .samples file from texts. heddle starts this script, sends one job, and reads messages until it is done.
+"""Prepares a .samples file from texts. heddle starts this script, sends one job, and reads messages until the job is done.
 
-A plugin of kind dataset has a format module, a Python file next to its library, with one function:
+A plugin of kind dataset has a format module: a Python file next to its library, with one function:
 
     def plan(arguments, tools):
         tools.read(arguments["split"], columns=["question", "answer"])
@@ -8,29 +8,29 @@ A plugin of kind dataset has a format module, a Python file next to its library,
             return tools.prompt_and_answer([(row["question"], row["answer"]) for row in rows])
         return samples
 
-`arguments` is the section of the recipe with its defaults. The function that plan() returns gets a list of at most
-1,000 rows, dicts, and returns as many samples: (ids, runs), where runs are the [begin, end) of the ids that are trained
-on, in order and apart; or tools.drop(reason) for a row that is left out. It is called in the order of the rows, batches
-of exactly 1,000 but for the last, and the same rows must always give the same samples.
+`arguments` is the section of the recipe with its defaults. The function that plan() returns gets a list of at most 1,000
+rows (dicts). It returns a sample for each row: (ids, runs), where runs are the [begin, end) of the ids that are trained on,
+ascending and not adjacent. For a row to skip it returns tools.drop(reason). It is called in the order of the rows, with
+exactly 1,000 rows except for the last call. Equal rows must always give equal samples.
 
-    tools.read(split, limit, columns, first, exact, shuffle_seed, skip_invalid)   which rows: see tools.py
-    tools.generate(batches, vocabulary, eos, pad)    instead of rows: lists of what the function gets
-    tools.tokenizer.ids(texts, special)              lists of ids; special: with what the tokenizer puts round a text
+    tools.read(split, limit, columns, first, exact, shuffle_seed, skip_invalid)   selects the rows: see tools.py
+    tools.generate(batches, vocabulary, eos, pad)    replaces rows by generated inputs of the function
+    tools.tokenizer.ids(texts, special)              lists of ids; special: with the tokens of the post-processor
     tools.prompt_and_answer(pairs, answer_only)      samples of (prompt, answer)
     tools.chat(template, ...).samples(conversations) samples of (messages, list of tools or None)
     tools.each(rows, function)                       [function(row)], where an error names the row
-    tools.fill(seq_length), tools.filled             to which length rows count as filled
-    tools.replaces = True                            rows without labels give way to the next with some
+    tools.fill(seq_length), tools.filled             length to which rows are padded
+    tools.replaces = True                            replaces rows without labels by the next row with labels
     tools.flags = 1, 4                               the last token is an input too; labels equal inputs
     tools.warn(text)
 
-What is wrong with a row is a ValueError with a sentence for the person who wrote the data, raised in the function of
-tools.each(); what is wrong with the recipe: raise tools.fault(sentence, key). A format module opens no file and no
-network, and imports nothing but Python's own library.
+For an invalid row, the function of tools.each() raises a ValueError whose message addresses the author of the data. For an
+invalid recipe, it raises tools.fault(message, key). A format module opens no files and no network connections, and imports
+only Python's standard library.
 
-Arguments: anything, and the number of a socket. A message is a line of JSON with "bytes": 0. First comes the job:
+Arguments: any string, and the number of a socket. A message is a line of JSON with "bytes": 0. The first message is the job:
 script, arguments, tokenizer, tokenizer_arguments, model_type, source, files, is_local, out, vocabulary, jobs, date and
-description (what the file's description has besides). Answers: rows and of; warning; at the end done or error.
+description (further keys of the file's description). Answers: rows and of; warning; at the end done or error.
 """
 
 import json

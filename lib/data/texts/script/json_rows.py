@@ -7,8 +7,8 @@ import re
 from faults import Fault
 
 CHUNK = 1 << 20
-LONGEST = 16 << 20  # bytes of a row
-DIGITS = 4000  # of a number
+LONGEST = 16 << 20  # maximum bytes of a row
+DIGITS = 4000  # maximum digits of a number
 SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -78,7 +78,7 @@ def one(line, where):
 
 
 class Text:
-    """Text of a file that is read on demand and dropped after use."""
+    """Text of a file, which is read on demand and discarded after use."""
 
     def __init__(self, file):
         self.file, self.text, self.at, self.line, self.ended = file, "", 0, 1, False

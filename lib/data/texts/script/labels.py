@@ -1,4 +1,4 @@
-"""From texts to token ids and the runs of them that are trained on."""
+"""Converts prompts and answers to token ids and the runs of tokens that are trained on."""
 
 from faults import Fault
 from text_tokenizer import GROUP
@@ -6,7 +6,7 @@ from text_tokenizer import GROUP
 
 
 def runs(mask):
-    """[begin, end) of the ones in a bytearray of 0 and 1."""
+    """Returns [begin, end) of each run of ones in a bytearray of 0 and 1."""
     out, begin = [], mask.find(1)
     while begin >= 0:
         end = mask.find(0, begin)
@@ -18,7 +18,7 @@ def runs(mask):
 
 
 def groups(pairs):
-    """`pairs` in lists whose texts have about GROUP characters."""
+    """Yields `pairs` in lists whose texts have about GROUP characters."""
     group, size = [], 0
     for pair in pairs:
         group.append(pair)
@@ -31,10 +31,11 @@ def groups(pairs):
 
 
 def prompt_and_answer(tokenizer, pairs, limit=None, answer_only=True, exact=False, ends=False, tell=None):
-    """Samples of (prompt, answer): trained on behind as many tokens as the prompt has when it is tokenized alone.
+    """Returns samples of (prompt, answer). The first N tokens are not trained on, where N is the number of tokens of the prompt
+    alone.
 
-    AutoModel's count: without what the post-processor adds, but with the BOS that `add_bos_token: true` adds. With
-    `exact` a token is trained on where it holds a character of the answer. With `ends` the answers must end in eos."""
+    N is AutoModel's count, without the tokens of the post-processor, but with the BOS of `add_bos_token: true`. With `exact`, a
+    token is trained on if it contains a character of the answer. With `ends`, answers must end with eos."""
     samples, eos = [], tokenizer.eos_id
     for group in groups(pairs):
         try:

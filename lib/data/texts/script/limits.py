@@ -7,9 +7,9 @@ import time
 
 from faults import Fault
 
-SECONDS = 10  # per text
-BEGIN, MEAN = 30, 0.1  # seconds for all texts: a base, and more per text
-MEMORY = 512 << 20  # bytes in addition to the process's memory
+SECONDS = 10  # time limit of a text
+BEGIN, MEAN = 30, 0.1  # time limit of all texts in seconds: a constant, and an addition per text
+MEMORY = 512 << 20  # maximum bytes in addition to the process's memory
 
 
 class TimeIsUp(BaseException):  # not caught by "except Exception"
@@ -51,7 +51,7 @@ class Spent:
 
 
 def bounded(function, what):
-    """Calls function() within SECONDS and MEMORY, in the main thread; the mean time of all calls is limited too."""
+    """Calls function() in the main thread, limited to SECONDS and MEMORY. The mean time of all calls is also limited."""
     Spent.texts += 1
     left = BEGIN + MEAN * Spent.texts - Spent.seconds
     previous, begin = signal.signal(signal.SIGALRM, ring), time.thread_time()

@@ -1,4 +1,4 @@
-"""numpy.random.default_rng(seed).permutation(n) without NumPy: SeedSequence, PCG64, masked rejection sampling."""
+"""Reimplements numpy.random.default_rng(seed).permutation(n): SeedSequence, PCG64, masked rejection sampling."""
 
 import array
 
@@ -45,7 +45,7 @@ def seed_words(seed, count):
 
 
 class Generator:
-    """Yields PCG64's 32-bit halves, the low one first."""
+    """Yields the 32-bit halves of PCG64's numbers, the low half first."""
 
     def __init__(self, seed):
         words = seed_words(seed, 8)

@@ -12,9 +12,9 @@ from faults import OF_A_ROW, Fault, of_module
 from sources import Batch
 from tools import Tools
 
-PROBED = 64  # rows to convert in a check
-SECONDS = 0.25  # between progress messages
-NONE = 0xFFFFFFFF  # a row without a sample
+PROBED = 64  # number of rows to convert in a check
+SECONDS = 0.25  # time between progress messages
+NONE = 0xFFFFFFFF  # marks a row without a sample
 
 
 def module(path):
@@ -28,12 +28,12 @@ def module(path):
 
 
 def attempt(path, function):
-    """Calls function() of a format module; errors that it does not handle are the module's fault."""
+    """Calls function() of a format module. Reports exceptions that the module does not handle as its fault."""
     try:
         return function()
     except (Fault, MemoryError):
         raise
-    except OSError as error:  # of data files, or of a file that the module opens
+    except OSError as error:  # from data files, or from a file that the module opens
         raise of_module(error, path, "its plan()") or error from None
     except (Exception, SystemExit) as error:
         raise Fault(f"the format module fails: {type(error).__name__}: {error}", path, kind="plugin") from error
@@ -81,7 +81,7 @@ class Replacing:
 
 
 def convert(tools, function, batch):
-    """Returns the batch's samples, None for an invalid row that is skipped."""
+    """Returns the batch's samples, with None for each invalid row that is skipped."""
     out = []
     while len(out) < len(batch.rows):
         rest = Batch(batch.rows[len(out):], batch.places[len(out):])
@@ -100,7 +100,7 @@ def convert(tools, function, batch):
 
 
 def whole(tools, function, batch):
-    """Returns the batch's samples; a fault names its row."""
+    """Returns the batch's samples. A fault names its row."""
     script = tools.job["script"]
     try:
         samples = function(batch.rows)
@@ -145,7 +145,7 @@ def in_order(tools, function, file, progress):
 
 
 def mixed(tools, function, file, progress):
-    """Converts the rows of the order in file order, and records their positions in the file."""
+    """Converts shuffled rows in file order, and sets the order in which the file stores their samples."""
     stored = array.array(samples_file.integers(32), [NONE]) * (max(tools.order, default=-1) + 1)
     for row in tools.order:
         stored[row] = 0

@@ -26,7 +26,7 @@ def little(values):
 
 
 def wrong(ids, spans):
-    """Returns what is wrong with a sample, None if it is valid."""
+    """Returns a description of a sample's fault, or None if the sample is valid."""
     at = 0
     for begin, end in spans:
         if not at <= begin < end <= len(ids):
@@ -36,7 +36,8 @@ def wrong(ids, spans):
 
 
 class SamplesFile:
-    """spread: samples are reordered at the end, so their tokens are stored in a temporary file."""
+    """A .samples file that is written. spread: samples are reordered at the end, so their tokens are first written to a
+    temporary file."""
 
     def __init__(self, path, vocabulary, flags=0, spread=False):
         folder = os.path.dirname(os.path.abspath(path))
@@ -47,11 +48,11 @@ class SamplesFile:
         self.firsts, self.run_firsts, self.runs = (tempfile.TemporaryFile(dir=folder) for _ in range(3))
         self.words = tempfile.TemporaryFile(dir=folder) if spread else self.file
         self.order, self.folder = None, folder
-        self.flags, self.unlabelled = flags, 0 if flags & LABELS_ARE_INPUTS else 1  # first tokens that are not labels
+        self.flags, self.unlabelled = flags, 0 if flags & LABELS_ARE_INPUTS else 1  # number of first tokens without a label
         self.samples = self.tokens = self.run_count = self.labels = self.empty = self.longest = 0
 
     def add(self, samples):
-        """samples: pairs (ids, runs); runs: [begin, end) of trained tokens."""
+        """Appends samples, pairs of (ids, runs). Runs are the [begin, end) of trained tokens."""
         firsts, run_firsts, runs, tokens = (array.array(integers(bits)) for bits in (64, 64, 32, 8 * self.wide))
         for ids, spans in samples:
             firsts.append(self.tokens + len(tokens))
@@ -83,7 +84,8 @@ class SamplesFile:
         return begin, self.file.tell() - begin
 
     def close(self, ids, description):
-        """ids: vocabulary, bos, eos, pad (-1: none). Checksums are zero until heddle seals the file."""
+        """Writes the header and the description. ids: vocabulary size, and ids of bos, eos and pad (-1: none). Checksums are
+        zero until heddle writes them."""
         if self.order is not None:
             self.reorder()
         places = [(HEADER, self.tokens * self.wide)]

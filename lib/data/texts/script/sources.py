@@ -94,7 +94,7 @@ def opened(file, columns, bad):
 
 
 class Split:
-    """Files of a split as one list of rows; invalid rows go to `bad`. expected: number of rows in the data set's card."""
+    """The files of a split as one list of rows. `bad` collects invalid rows. expected: number of rows in the card."""
 
     def __init__(self, files, bad, columns=None, expected=None):
         if not files:
@@ -122,7 +122,7 @@ class Split:
             if end is not None and at >= end:
                 return
             last = index + 1 == len(self.files)
-            if begin <= at and end is None or last:  # the whole file: its rows need not be counted
+            if begin <= at and end is None or last:  # reads the whole file without counting its rows
                 rows = None
             else:
                 rows = file.count()

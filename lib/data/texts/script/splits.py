@@ -1,4 +1,4 @@
-"""Parses `split`: "train", "train[64:128]", "train[:10%]", sums with "+", like the library datasets."""
+"""Parses `split` like the library datasets: "train", "train[64:128]", "train[:10%]", and sums with "+"."""
 
 import re
 
@@ -14,7 +14,7 @@ def fault(what, hint=""):
 
 
 class Part:
-    """Name and slice of a split."""
+    """The name and the slice of a split."""
 
     def __init__(self, text):
         found = PART.match(text.strip())
@@ -41,7 +41,8 @@ class Part:
         return min(max(rows + value, 0) if value < 0 else value, rows)
 
     def rows(self, count):
-        """Returns [begin, end) of `count()` rows; end None: to the last. Counts rows only if the slice needs it."""
+        """Returns [begin, end) of `count()` rows. end is None for a slice up to the last row. Calls count() only if the slice
+        depends on it."""
         if not self.needs_count():
             return self.begin or 0, self.end
         total = count()

@@ -1,4 +1,4 @@
-"""Tokenizes texts with a tokenizer directory, like AutoModel's tokenizer under transformers 5.12.1."""
+"""Tokenizes texts with the tokenizer in a directory, like AutoModel's tokenizer under transformers 5.12.1."""
 
 import os
 
@@ -6,8 +6,8 @@ import tokenizer_classes
 from faults import Fault, package
 from tokenizer_files import FLAGS, LARGEST, NAMED, Files, content
 
-ENDLESS = 10**20  # a larger model_max_length means no limit
-GROUP = 1 << 20  # characters per tokenizer call
+ENDLESS = 10**20  # model_max_length above this value means no limit
+GROUP = 1 << 20  # characters per call of the tokenizer
 LONGEST = 2 << 20  # maximum characters of a text
 STRATEGIES = ("do_not_truncate", "longest_first", "only_first")
 
@@ -39,7 +39,7 @@ class TextTokenizer:
         if self.nemo:
             self.shape.finish(self)
             self.set_ends({key for key, value in ends.items() if value and self.special.get(key[4:])})
-        else:  # arguments of the class, which may override them
+        else:  # passes the arguments to the class, which may override them
             self.set_ends({key for key, value in ends.items() if value is not None}, ends)
             self.shape.finish(self)
         if self.nemo and self.pad_id is None:
@@ -95,7 +95,7 @@ class TextTokenizer:
             self.backend.add_tokens(new)
 
     def set_ends(self, given, values=None):
-        """Applies `add_bos_token` and `add_eos_token` of the recipe; those of the directory are ignored."""
+        """Applies `add_bos_token` and `add_eos_token` of the recipe. These keys in the directory's files are ignored."""
         on = {key for key in given if (values is None or values[key]) and self.special.get(key[4:])}
         self.adds_bos, self.adds_eos = "add_bos_token" in on, "add_eos_token" in on
         if not given and self.backend.post_processor is not None:
@@ -128,7 +128,7 @@ class TextTokenizer:
 
     @property
     def fill_id(self):
-        """Returns the padding id; the eos of a tokenizer without pad token."""
+        """Returns the padding id: the pad token, or eos if the tokenizer has no pad token."""
         return self.eos_id if self.pad_id is None else self.pad_id
 
     def fill_pad(self):
@@ -152,7 +152,7 @@ class TextTokenizer:
         return self.count
 
     def limit(self, truncation, seq_length):
-        """Returns (strategy, length) of the recipe's truncation, None: no truncation."""
+        """Returns (strategy, length) of the recipe's truncation, or None without truncation."""
         if truncation is None and seq_length is not None:
             truncation = "longest_first"
         strategy = {False: STRATEGIES[0], None: STRATEGIES[0], True: STRATEGIES[1]}.get(truncation, truncation)
@@ -163,7 +163,7 @@ class TextTokenizer:
         return None if strategy == STRATEGIES[0] or length > ENDLESS else (strategy, length)
 
     def encode(self, texts, special=True, limit=None, offsets=False):
-        """Returns encodings of texts, with all cores. special: with the tokens of the post-processor."""
+        """Returns encodings of texts, computed on all cores. special: whether to add the tokens of the post-processor."""
         for index, text in enumerate(texts):
             if isinstance(text, str) and len(text) > LONGEST:
                 raise about_text(f"a text of {len(text) / (1 << 20):.1f} million characters; the most is {LONGEST >> 20}",
@@ -177,7 +177,7 @@ class TextTokenizer:
             return function(texts, add_special_tokens=special)
         except (UnicodeEncodeError, TypeError):
             raise refused(texts) from None
-        except Exception as error:  # from the library, for example an unknown token outside the vocabulary
+        except Exception as error:  # the library raises plain exceptions, for example for an unknown token
             raise Fault(f"the tokenizer fails: {error}", self.directory) from None
 
     def ids(self, texts, special=True):
@@ -197,14 +197,14 @@ class TextTokenizer:
 
 
 def about_text(what, index, hint=""):
-    """Returns a fault of one of the texts."""
+    """Returns a fault of the text with this index."""
     fault = Fault(what, hint=hint)
     fault.index = fault.text = index
     return fault
 
 
 def refused(texts):
-    """Returns why the library rejected `texts`."""
+    """Returns the fault for which the library rejected `texts`."""
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             return about_text(f"{type(text).__name__} where a text was expected", index)

@@ -1,7 +1,7 @@
-"""Class that transformers 5.12.1 uses for a tokenizer's directory, and its overrides of the file.
+"""Selects the class that transformers 5.12.1 uses for a tokenizer's directory, and applies its overrides of the file.
 
-A class of transformers with an __init__ of its own takes vocabulary, merges and post-processor from tokenizer.json, and
-normalizer, pre-tokenizer and the model's options from its own code; every other class takes the file as it stands."""
+A class of transformers with its own __init__ reads vocabulary, merges and post-processor from tokenizer.json, and defines
+normalizer, pre-tokenizer and options of the model in its code. Every other class uses the file unchanged."""
 
 import json
 import re
@@ -13,7 +13,7 @@ QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{
          r"|\s+(?!\S)|\s+")
 QWEN35 = QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+")
 END = "<|endoftext|>"
-# The class that is registered for a model_type. Where a file names another, that one counts, or the file as it stands.
+# Class that is registered for a model_type. If a file names another class, that class is used, or the file unchanged.
 REGISTERED = {
     "GPT2Tokenizer":
         "dbrx gpt2 gpt_bigcode gpt_neo gptj jais2 opt phi starcoder2 codegen flex_olmo emu3 blip-2",
@@ -124,7 +124,7 @@ def bert(settings):
              "lowercase": settings.get("do_lower_case", True)}, {"type": "BertPreTokenizer"})
 
 
-# Parts of the class, and its default special tokens.
+# Parts that each class defines, and its default special tokens.
 CLASSES = {
     "GPT2Tokenizer": (gpt2, {"unk_token": END, "bos_token": END, "eos_token": END, "pad_token": None}),
     "GPTNeoXTokenizer": (gpt_neox, {"unk_token": END, "bos_token": END, "eos_token": END, "pad_token": "<|padding|>"}),
@@ -144,7 +144,7 @@ CLASSES = {
 
 
 class AsWritten:
-    """Uses tokenizer.json unchanged."""
+    """A class that uses tokenizer.json unchanged."""
 
     rebuilt = False
 

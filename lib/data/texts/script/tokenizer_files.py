@@ -1,4 +1,4 @@
-"""Settings in the files of a tokenizer's directory, as transformers 5.12.1 reads them."""
+"""Reads the settings in the files of a tokenizer's directory like transformers 5.12.1."""
 
 import json
 import os
@@ -6,13 +6,13 @@ import os
 from faults import Fault
 
 NAMED = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"]
-LARGEST = 256 << 20  # bytes of a JSON file
-LARGEST_TEXT = 4 << 20  # bytes of a template
+LARGEST = 256 << 20  # maximum bytes of a JSON file
+LARGEST_TEXT = 4 << 20  # maximum bytes of a template
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_json(directory, name):
-    """Returns the file as an object, None if it does not exist."""
+    """Returns the file as an object, or None if it does not exist."""
     file = os.path.join(directory, name)
     if not os.path.isfile(file):
         return None
@@ -44,8 +44,8 @@ def content(token):
 
 
 class Files:
-    """settings: tokenizer_config.json and its overrides; special: the named tokens; extra: further special tokens;
-    added: tokens by their id; templates: None, a text or a dict of texts by name."""
+    """The files of a tokenizer's directory. settings: tokenizer_config.json and its overrides. special: the named tokens.
+    extra: further special tokens. added: tokens by id. templates: None, a text, or a dict of texts by name."""
 
     def __init__(self, directory, arguments):
         self.directory, self.warnings = directory, []
@@ -97,4 +97,4 @@ class Files:
                    if key.endswith("_token") and key not in NAMED and isinstance(value, (str, dict)))
         self.extra = [] if isinstance(extra, dict) else list(extra)
         self.special = {key: self.settings.pop(key) for key in NAMED if key in self.settings}
-        self.own = own  # named by the model, such as image_token
+        self.own = own  # tokens that the model defines, such as image_token

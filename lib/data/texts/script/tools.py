@@ -1,4 +1,4 @@
-"""Tools of a format module. heddle_prepare.py documents the part for plugins."""
+"""Tools of a format module. heddle_prepare.py documents the functions for plugins."""
 
 import datetime
 import hashlib
@@ -17,8 +17,8 @@ from text_tokenizer import TextTokenizer
 
 CUTS = (True, "longest_first", "only_first")
 PADDINGS = (False, True, None, "longest", "max_length", "do_not_pad")
-ALL = "all"  # every split, in the order of the data set
-PLAIN_SLICE = re.compile(r"^(\w+)\[(\d*):(\d*)\]$", re.ASCII)  # of shuffled rows
+ALL = "all"  # selects every split, in the order of the data set
+PLAIN_SLICE = re.compile(r"^(\w+)\[(\d*):(\d*)\]$", re.ASCII)  # a slice that is applied after shuffling
 
 
 class Tools:
@@ -46,7 +46,7 @@ class Tools:
         return self.cached
 
     def prompt_and_answer(self, pairs, answer_only=True):
-        """Returns samples of (prompt, answer) like AutoModel; truncated at seq_length if `truncation` is set."""
+        """Returns samples of (prompt, answer) like AutoModel, truncated to seq_length if `truncation` is set."""
         ends = self.tokenizer.templates is None and self.arguments.get("truncation", False) is None
         return labels.prompt_and_answer(self.tokenizer, pairs, self.limit, answer_only,
                                         self.arguments.get("exact_answer_mask", False), ends, self.tell)
@@ -55,7 +55,8 @@ class Tools:
         return given is not None or self.tokenizer.templates is not None
 
     def chat(self, given=None, **options):
-        """Returns a Chat with the recipe's template, else the tokenizer's; its samples() takes (messages, tools)."""
+        """Returns a Chat with the recipe's template, else with the tokenizer's template. Its samples() takes (messages,
+        tools)."""
         templates = self.tokenizer.templates if given is None else resolved(given)
         if templates is None:
             raise Fault("Tokenizer lacks a usable chat template (chat_template/apply_chat_template)",
@@ -90,8 +91,8 @@ class Tools:
     # ---- rows
 
     def read(self, split, limit=None, columns=None, first=None, exact=False, shuffle_seed=None, skip_invalid=False):
-        """Selects the rows to convert: those of `split`; `limit` appends [:limit]; of these the `first` ones,
-        with `exact` an error if there are fewer. shuffle_seed shuffles the split before slicing."""
+        """Selects the rows to convert: the `first` rows of `split`. With `exact`, fewer rows are an error. `limit` appends
+        [:limit] to the split. shuffle_seed shuffles the split before slicing."""
         self.asked = (split, shuffle_seed)
         for file in (file for files in self.job["files"].values() for file in files):
             check_kind(file)
@@ -128,7 +129,7 @@ class Tools:
         return parts
 
     def mix(self, split, columns, seed):
-        """Shuffles the rows of the split, then takes its slice."""
+        """Shuffles the rows of the split, then applies its slice."""
         plain = PLAIN_SLICE.match(split or "")
         self.parts = self.named(plain[1] if plain else split, columns)
         self.parts = [(rows, begin, last(rows, end)) for rows, begin, end in self.parts]
@@ -138,7 +139,7 @@ class Tools:
         self.order = order
 
     def cut(self, first, exact):
-        """Takes the first rows of all parts together."""
+        """Keeps the first rows, counted over all parts."""
         if exact:
             there = sum(max(0, last(rows, end) - begin) for rows, begin, end in self.parts)
             if first > there:
@@ -153,7 +154,7 @@ class Tools:
         self.parts = parts
 
     def generate(self, batches, vocabulary, eos=-1, pad=-1):
-        """Generates samples without files: `batches` of inputs for the function of plan()."""
+        """Generates samples without files. `batches` yields inputs for the function that plan() returns."""
         self.generated, self.generated_ids = batches, [vocabulary, -1, eos, pad]
 
     def batches(self):
@@ -163,7 +164,7 @@ class Tools:
         return of_size(batch for rows, begin, end in self.parts for batch in rows.read(begin, end))
 
     def total(self):
-        """Returns the number of rows, 0 if it is unknown without reading them."""
+        """Returns the number of rows, or 0 if the rows must be read to count them."""
         if self.generated is not None:
             return 0
         known = [rows.known() for rows, _, _ in self.parts]
@@ -175,7 +176,7 @@ class Tools:
     # ---- skipped rows and messages
 
     def each(self, rows, function):
-        """Returns [function(row)]; an error names its row."""
+        """Returns [function(row)]. An error names its row."""
         out = []
         for index, row in enumerate(rows):
             try:
@@ -190,12 +191,12 @@ class Tools:
         return out
 
     def drop(self, reason):
-        """Returned instead of a sample: the row is skipped and counted."""
+        """Counts a skipped row by its reason. A format module returns the result instead of a sample."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         self.flags |= samples_file.ROWS_DROPPED
 
     def tell(self, rows):
-        """Reports that `rows` of the current batch are done."""
+        """Reports that `rows` rows of the current batch are converted."""
         self.told(rows)
 
     def warn(self, text):
@@ -204,13 +205,13 @@ class Tools:
             self.say({"warning": text})
 
     def note(self, what):
-        """Counts rows with the property `what`; reported at the first one, and at the end with their number."""
+        """Counts rows with the property `what`, and reports it at the first row, and at the end with the number of rows."""
         if what not in self.notes:
             self.say({"note": f"rows {what}"})
         self.notes[what] = self.notes.get(what, 0) + 1
 
     def fault(self, what, key):
-        """Returns an error about a key of the recipe, to be raised."""
+        """Returns an error about a key of the recipe, which the caller raises."""
         return Fault(what, "dataset." + key, kind="config")
 
     def text(self, row, name):
