@@ -33,7 +33,7 @@ class Progress:
     """A progress bar of tqdm if it is installed, and in a notebook a plot of the loss below it.
 
     Args:
-        wanted: whether to show it. None: if standard error is a terminal, or in a notebook.
+        wanted: whether to show the progress. None: if standard error is a terminal, or in a notebook.
     """
 
     def __init__(self, wanted: bool | None) -> None:

@@ -37,8 +37,8 @@ def program() -> str:
 
 
 def environment() -> dict[str, str]:
-    """Returns the environment of the program, which uses this interpreter's LibTorch and Python unless variables set
-    others. Does not import torch."""
+    """Returns the environment of the program, which uses this interpreter's LibTorch and Python unless environment variables
+    name others. Does not import torch."""
     import importlib.util
 
     variables = dict(os.environ)
@@ -87,7 +87,7 @@ def check(recipe: Recipe, world_size: int | Sequence[int] = 1, *, overrides: Map
             directory.
         world_size: the number of ranks, or several numbers.
         overrides: values by key, such as ``{"distributed.tp_size": 2}``.
-        elsewhere: whether the run is for another machine. A missing model, data set or device is then only a warning.
+        elsewhere: whether the run is for another machine. If so, a missing model, data set or device is only a warning.
 
     Returns:
         The resolved recipe: a dict with ``mesh``, ``sizes``, ``strategy_config``, ``parameters`` (elements),
@@ -221,14 +221,14 @@ def train(recipe: Recipe, *, ranks: int | None = None, on_step: Callable[[dict[s
             directory.
         ranks: number of local ranks to start. Default: 1.
         on_step: called in this thread after each step with its line of ``training.jsonl`` as a dict. An exception stops
-            the run like Ctrl-C, and is raised once the run has saved and ended.
+            the run like Ctrl-C, and is raised after the run has saved a checkpoint and exited.
         overrides: values by key, such as ``{"optimizer.lr": 3e-4}``.
-        metrics: the file for ``training.jsonl``. Default: a temporary one; its lines are in the result.
+        metrics: the path of ``training.jsonl``. Default: a temporary file, whose lines are in the result.
         progress: whether to show a progress bar, with a loss plot in a notebook. Default: in a terminal or a notebook.
         log: whether to copy the program's messages to standard output.
 
-    A KeyboardInterrupt is sent to the run as SIGINT: the run saves a checkpoint and ends, then the exception is raised.
-    A second one kills the ranks at once.
+    A KeyboardInterrupt is sent to the run as SIGINT: the run saves a checkpoint and exits, then the exception is raised.
+    A second KeyboardInterrupt kills the ranks at once.
 
     Raises:
         heddle.Error: the error of the run, with its code, place and hint.
@@ -255,7 +255,7 @@ def train(recipe: Recipe, *, ranks: int | None = None, on_step: Callable[[dict[s
 
 def _follow(child: subprocess.Popen[bytes], file: _Lines, lines: list[dict[str, Any]],
             on_step: Callable[[dict[str, Any]], Any] | None, bar: Progress) -> BaseException | None:
-    """Reports steps until the child has ended. Returns the exception that stopped it, or None."""
+    """Reports steps until the child has exited. Returns the exception that stopped it, or None."""
     stopped: BaseException | None = None
     while True:
         try:

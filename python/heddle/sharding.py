@@ -106,7 +106,7 @@ class Sharded:
             unit.module.register_forward_hook(after, always_call=True)
 
     def _runs_apart(self) -> bool:
-        """Whether a part of the model is called by itself while parameters are whole, which needs nothing of the engine."""
+        """Returns whether a part of the model is called by itself while parameters are whole. The engine skips such calls."""
         return self._held and not self._running and not torch.is_grad_enabled()
 
     def _before(self, index: int) -> None:
@@ -129,7 +129,7 @@ class Sharded:
             return
         for parameter in self._freed[index]:
             parameter.__class__ = Released
-        for other in self._sharing[index]:  # another whole unit uses them too
+        for other in self._sharing[index]:  # another whole unit also uses these parameters
             if other in self._stack or self._around[other]:
                 for parameter in self._freed[other]:
                     parameter.__class__ = nn.Parameter

@@ -1,4 +1,4 @@
-"""heddle.init(), which joins the ranks of the run, and leaving them at exit."""
+"""heddle.init(), which joins the ranks of the run, and the exit from the run."""
 from __future__ import annotations
 
 import atexit
