@@ -1,4 +1,4 @@
-# Finds the parts of CUDA that plugins/nccl is compiled with: headers and libraries of the runtime, of NCCL
+# Finds the parts of CUDA that plugins/nccl needs at build time: headers and libraries of the runtime, of NCCL
 # and of NVRTC, without nvcc. Searches HEDDLE_CUDA (a variable or the environment), else /usr/local/cuda, else
 # the nvidia packages next to torch. Sets CUDAPARTS_FOUND, defines the target heddle_cuda_parts, and prints
 # the directories or the missing parts.
@@ -28,7 +28,7 @@ foreach(library libcudart.so.13 libnccl.so.2)
   endif()
   unset(found)
 endforeach()
-# Compiles the kernels with the build of heddle; no target links them.
+# NVRTC compiles the kernels during the build of heddle. No target links it.
 find_file(CUDAPARTS_NVRTC NAMES libnvrtc.so.13 PATHS ${cudaparts_places} PATH_SUFFIXES lib lib64 NO_DEFAULT_PATH NO_CACHE)
 if(NOT CUDAPARTS_NVRTC)
   list(APPEND cudaparts_missing libnvrtc.so.13)

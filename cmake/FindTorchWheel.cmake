@@ -1,6 +1,7 @@
-# LibTorch as the pip wheel installs it; no Python is asked. HEDDLE_TORCH (a variable or the environment) names
-# the directory of an installed torch package; else the one that scripts/setup laid under ~/.cache/heddle.
-#   TorchWheel::torch  the CPU side: torch_cpu and c10, headers, definitions
+# Finds LibTorch in an installed pip wheel, without running Python. HEDDLE_TORCH (a variable or the environment)
+# names the directory of an installed torch package. Default: the package that scripts/setup installs under
+# ~/.cache/heddle.
+#   TorchWheel::torch  the CPU libraries torch_cpu and c10, headers, definitions
 if(TARGET TorchWheel::torch)
   return()
 endif()
@@ -25,7 +26,7 @@ endif()
 set(TORCHWHEEL_LIBRARY_DIR ${HEDDLE_TORCH}/lib)
 
 add_library(TorchWheel::torch INTERFACE IMPORTED)
-# -idirafter, because the wheel contains a newer fmt than the one that the system's spdlog was built with.
+# Uses -idirafter because the wheel contains a newer fmt than the version with which the system's spdlog was built.
 target_compile_options(TorchWheel::torch INTERFACE
   "SHELL:-idirafter ${HEDDLE_TORCH}/include" "SHELL:-idirafter ${HEDDLE_TORCH}/include/torch/csrc/api/include")
 target_compile_definitions(TorchWheel::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC)

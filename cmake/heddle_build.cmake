@@ -1,4 +1,4 @@
-# Flags of all targets, and heddle_add_plugin() for plugins in this tree.
+# Compiler flags of all targets, and heddle_add_plugin() for plugins in this tree.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -24,7 +24,7 @@ if(HEDDLE_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# Sets warnings, the sanitizer of the preset, and RPATH, which plugins opened with dlopen inherit.
+# Sets warnings, the sanitizer of the preset, and RPATH, which plugins loaded with dlopen inherit.
 function(heddle_target target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter)
   target_compile_definitions(${target} PRIVATE AT_PER_OPERATOR_HEADERS)  # LibTorch's headers include few operators
@@ -77,12 +77,12 @@ function(heddle_unity target size)
     set_property(SOURCE ${source} DIRECTORY ${home} PROPERTY UNITY_GROUP ${part})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # An included source counts as a header, in which a class must not use an anonymous namespace.
+  # A source that a unity source includes counts as a header, in which a class must not use an anonymous namespace.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 
-# Precompiles LibTorch's headers once for libraries and once for programs (with those of tests). OFF reveals a
-# missing include.
+# Precompiles LibTorch's headers once for libraries and once for programs (with the headers of tests). OFF reveals
+# missing includes.
 option(HEDDLE_PRECOMPILE "Precompile LibTorch's headers" ON)
 function(heddle_precompiled_headers)
   if(NOT HEDDLE_PRECOMPILE)
@@ -113,7 +113,7 @@ function(heddle_precompile target)
   get_target_property(type ${target} TYPE)
   get_target_property(visibility ${target} CXX_VISIBILITY_PRESET)
   if(NOT visibility STREQUAL "hidden")
-    target_compile_options(${target} PRIVATE -Wno-attributes)  # it has members of precompiled types, which are hidden
+    target_compile_options(${target} PRIVATE -Wno-attributes)  # visible classes have members of hidden, precompiled types
   endif()
   if(type STREQUAL "EXECUTABLE")
     target_precompile_headers(${target} REUSE_FROM heddle_program_headers)
@@ -128,7 +128,7 @@ endfunction()
 
 include(${CMAKE_SOURCE_DIR}/sdk/cmake/HeddleAddPlugin.cmake)
 
-# Names sources of a plugin that tests compile separately; WITHOUT_LIBTORCH: pure functions.
+# Lists sources of a plugin that tests compile separately. WITHOUT_LIBTORCH: sources that do not use LibTorch.
 function(heddle_tested_parts)
   cmake_parse_arguments(arg "WITHOUT_LIBTORCH" "" "" ${ARGN})
   set(name heddle_tested_parts)

@@ -12,7 +12,7 @@ LIST = pathlib.Path(__file__).with_name("surface.txt")
 
 
 def exported(library):
-    """Returns strong definitions, demangled. Weak ones (inline functions, type information) depend on the optimizer."""
+    """Returns strong symbols, demangled. Weak symbols (inline functions, type information) depend on the optimizer."""
     out = subprocess.run(["nm", "-D", "-C", "--defined-only", library], check=True, capture_output=True, text=True)
     found = (re.match(r"[0-9a-f]+ [TDBR] (.*)", line) for line in out.stdout.splitlines())
     return sorted({match[1].replace("[abi:cxx11]", "") for match in found if match and "heddle" in match[1]})

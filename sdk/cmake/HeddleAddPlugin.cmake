@@ -4,7 +4,7 @@ function(heddle_add_plugin name)
   add_library(heddle_plugin_${name} SHARED ${ARGN})
   heddle_plugin_flags(heddle_plugin_${name})
   if(COMMAND heddle_unity)
-    heddle_unity(heddle_plugin_${name} 16)  # inside the engine's own tree: a unity build
+    heddle_unity(heddle_plugin_${name} 16)  # within the engine's tree only
   endif()
   set_target_properties(heddle_plugin_${name} PROPERTIES
     OUTPUT_NAME heddle_${name} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins)
@@ -21,11 +21,11 @@ function(heddle_plugin_scripts name)
   endforeach()
 endfunction()
 
-# heddle_plugin_flags(TARGET): flags of a plugin. The sharding engine is a static archive, of which a plugin
-# links only what it uses. The library exports only what HEDDLE_PLUGIN marks. Undefined symbols are link
-# errors, so that they do not appear when the plugin is loaded. DT_RPATH is used because RUNPATH does not
-# apply to libraries that a library loads. OpenMP is not enabled: LibTorch brings its own, which
-# at::parallel_for uses.
+# heddle_plugin_flags(TARGET): sets the compiler and linker flags of a plugin. The sharding engine is a static
+# archive, from which a plugin links only the files that it uses. The library exports only the symbols that
+# HEDDLE_PLUGIN marks. Undefined symbols are link errors, so they cannot appear when the plugin is loaded.
+# DT_RPATH is used because RUNPATH does not apply to libraries that a library loads. OpenMP is not enabled,
+# because at::parallel_for uses LibTorch's OpenMP runtime.
 function(heddle_plugin_flags target)
   if(TARGET Heddle::heddle)
     target_link_libraries(${target} PRIVATE Heddle::sharding Heddle::heddle)
@@ -38,7 +38,7 @@ function(heddle_plugin_flags target)
     BUILD_RPATH "$ORIGIN/..;${TORCHWHEEL_LIBRARY_DIR}" INSTALL_RPATH "$ORIGIN/..;${TORCHWHEEL_LIBRARY_DIR}")
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
   if(COMMAND heddle_target)
-    heddle_target(${target})  # inside the engine's own tree: its warnings and sanitizers
+    heddle_target(${target})  # within the engine's tree only: warnings and sanitizers
     heddle_precompile(${target})
   endif()
   if(NOT HEDDLE_SANITIZE)
