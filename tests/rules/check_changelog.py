@@ -15,12 +15,12 @@ def faults(root):
     for path, pattern in (("sdk/CHANGELOG.md", r"^## (\d+)"), ("docs/plugins/loading.md", r"`sdk=(\d+) ")):
         said = number(root, path, pattern)
         if said != sdk:
-            found.append(f"{path}: its newest number is {said}, and HEDDLE_SDK_NUMBER is {sdk}")
+            found.append(f"{path}: the newest number is {said}, but HEDDLE_SDK_NUMBER is {sdk}")
     files = [*root.glob("*/**/CMakeLists.txt"), *root.glob("docs/**/*.md"), *root.glob("sdk/**/*.md")]
     for file in files:
         for asked in re.findall(r"find_package\(HeddleSdk ([\d.]+) REQUIRED", file.read_text()):
             if asked.rstrip(")") != str(sdk):
-                found.append(f"{file.relative_to(root)}: it asks for HeddleSdk {asked}, and HEDDLE_SDK_NUMBER is {sdk}")
+                found.append(f"{file.relative_to(root)}: asks for HeddleSdk {asked}, but HEDDLE_SDK_NUMBER is {sdk}")
     return found
 
 

@@ -12,33 +12,33 @@ CAST = re.compile(r"(?:dynamic_cast|static_cast)<\s*(?:const\s+)?(?:\w+::)*(\w+)
 KIND = re.compile(r"kind\(\)\s*[!=]=\s*\"|\"\s*[!=]=\s*[\w.>-]*kind\(\)")
 # Words of recipes and file formats that are also names of plugins.
 WORDS = {
-    "core/engine/read_model.cpp": "the families that are known and not built",
+    "core/engine/read_model.cpp": "known families without a plugin",
     "core/engine/sections.cpp": "the values of dist_env.backend in recipes",
-    "core/mesh/views.h": "the view of everything but experts",
-    "lib/decoder/units.cpp": "the group of the metrics of mixtures",
-    "lib/run/recipe/section_names.h": "sections of recipes, whether a plugin is there or not",
-    "lib/data/tokenizer/tokenizer.cpp": "a request to the tokenizer's process",
+    "core/mesh/views.h": "the view of all parameters except experts",
+    "lib/decoder/units.cpp": "the metrics group of mixtures of experts",
+    "lib/run/recipe/section_names.h": "sections of recipes, with or without their plugin",
+    "lib/data/tokenizer/tokenizer.cpp": "a request to the tokenizer process",
     "lib/run/trace/trace_file.cpp": "a key of the trace",
     "lib/checkpoint/sharded/placements.cpp": "a key of a checkpoint",
-    "lib/run/spec/settings.cpp": "words of dtypes",
-    "lib/run/recipe/readers/samples.cpp": "a key of validation_samples, as --chat of heddle generate",
-    "lib/checkpoint/quantized/quantization.cpp": "forms of weights in files",
+    "lib/run/spec/settings.cpp": "names of dtypes",
+    "lib/run/recipe/readers/samples.cpp": "a key of validation_samples, like --chat of heddle generate",
+    "lib/checkpoint/quantized/quantization.cpp": "formats of weights in files",
 }
 # Files that branch on a tensor's device, by reason. Other code uses model::device_kernel.
 BRANCHING = ("lib/nn", "lib/train", "lib/decoder", "plugins")
 BRANCH = re.compile(r"\bis_(?:cpu|cuda|meta)\(\)")
 BRANCHES = {
-    "a kernel of the CPU says which tensors it takes": (
+    "CPU kernels report which tensors they support": (
         "lib/nn/cpu/attend_blocked_cpu.cpp", "lib/nn/cpu/attend_one_cpu.cpp", "lib/nn/cpu/cpu_rows.h",
         "lib/nn/cpu/grouped_product_cpu.cpp", "lib/nn/cpu/row_product_cpu.cpp", "lib/nn/experts/expert_pass.cpp",
         "lib/nn/matrix_product.cpp", "lib/nn/random/draws.cpp", "lib/decoder/latent/latent_rows_cpu.cpp",
         "lib/train/optimizer/adamw.cpp", "lib/train/optimizer/norm.cpp", "lib/train/optimizer/replicated_cpu.cpp", "plugins/quantize/packed.cpp"),
-    "attention chooses among the forms that LibTorch and the CPU have": (
+    "attention selects an implementation of LibTorch or of the CPU": (
         "lib/nn/attention/attend_device.cpp", "lib/nn/attention/attend_fused.cpp", "lib/nn/attention_core.cpp",
         "plugins/context/attention.cpp"),
-    "numbers on the CPU are checked, those of a device where they are read anyway": (
+    "values on the CPU are checked at once, values on a device only when they are read anyway": (
         "lib/nn/token_loss_rows.cpp", "plugins/distill/loss.cpp", "lib/train/side_totals.cpp", "lib/train/step.cpp"),
-    "meta has no numbers, on which a size or a decision depends": (
+    "a size or a decision depends on values, which meta tensors do not have": (
         "lib/decoder/embedding.cpp", "lib/nn/embedding.cpp", "lib/nn/layer_norm.cpp", "lib/nn/meta/log_sum_exp.h", "lib/nn/experts/expert_activation.cpp", "lib/nn/experts/expert_adapters.h",
         "lib/nn/experts/expert_rows.cpp", "lib/nn/experts/experts.cpp", "lib/nn/experts/load_balance.cpp",
         "lib/decoder/attention/attention.cpp", "lib/decoder/delta_net/delta_rule.cpp",
@@ -51,7 +51,7 @@ BRANCHES = {
         "plugins/megatron_fsdp/bucket.cpp", "plugins/megatron_fsdp/checks.cpp", "plugins/megatron_fsdp/model.cpp",
         "plugins/moe/all_to_all.cpp", "plugins/moe/capacity.cpp", "plugins/moe/gathered.cpp",
         "plugins/moe/plugin.cpp", "plugins/moe/token_exchange.cpp"),
-    "memory of the host and of a device is kept, sent and freed in different ways": (
+    "host memory and device memory are stored, sent and freed differently": (
         "lib/nn/device_ops.cpp", "lib/train/optimizer/on_device.cpp", "plugins/fsdp2/group.cpp", "plugins/fsdp2/memory.cpp",
         "plugins/nccl/cuda/device_ops.cpp", "plugins/nccl/cuda/group.cpp", "plugins/nccl/cuda/staged_group.cpp"),
 }
@@ -65,10 +65,10 @@ def branch_faults(root):
         if BRANCH.search(code):
             there.add(str(path.relative_to(root)))
     for file in sorted(there - allowed):
-        yield f"{file}: asks where a tensor is: use model::device_kernel, or list the file with its reason"
+        yield f"{file}: branches on a tensor's device: use model::device_kernel, or list the file with its reason"
     for file in sorted(allowed - there):
         if (root / file).exists():
-            yield f"{file}: asks nowhere where a tensor is: take it off the list"
+            yield f"{file}: does not branch on a tensor's device: remove it from BRANCHES"
 
 
 def plugin_names(root):
@@ -96,11 +96,11 @@ def faults_of(relative, lines, classes, names):
     for number, line in enumerate(lines, 1):
         code = re.sub(r"//.*", "", line)
         if KIND.search(code):
-            yield f"{relative}:{number}: compares kind(): ask traits(): {line.strip()}"
+            yield f"{relative}:{number}: compares kind(): use traits(): {line.strip()}"
         if str(relative) != AS and not str(relative).startswith(MODEL_LIBRARY):
             for cast in CAST.findall(code):
                 if cast in classes and cast not in others:
-                    yield f"{relative}:{number}: a cast to {cast}: use model::as or model::each"
+                    yield f"{relative}:{number}: casts to {cast}: use model::as or model::each"
         named = quoted is not None and relative.parts[0] in ("core", "lib") and str(relative) not in WORDS
         if named and quoted.search(code):
             yield f"{relative}:{number}: names a plugin: {line.strip()}"

@@ -25,7 +25,7 @@ def conflict_faults(root):
     for page in [*pages(root), *tree.sources(root)]:
         for number, line in enumerate(page.read_text().splitlines(), 1):
             if line.startswith(("<<<<<<< ", ">>>>>>> ")):
-                yield f"{page.relative_to(root)}:{number}: a conflict of a merge"
+                yield f"{page.relative_to(root)}:{number}: contains a merge conflict marker"
 
 
 def anchors(page):

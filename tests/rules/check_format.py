@@ -17,7 +17,7 @@ def faults(root):
     files = [str(path) for path in tree.sources(root)]
     result = subprocess.run([program(), "--dry-run", "-Werror", *files], capture_output=True, text=True, cwd=root)
     places = [line.partition(": error:")[0] for line in result.stderr.splitlines() if ": error:" in line]
-    return [f"{place.removeprefix(f'{root}/')}: clang-format lays this out otherwise: run scripts/format --all" for place in places]
+    return [f"{place.removeprefix(f'{root}/')}: the format differs from clang-format's: run scripts/format --all" for place in places]
 
 
 def changed(root):

@@ -61,18 +61,18 @@ def module_of(path):
 
 def module_faults(module, include):
     if CUDA.match(include):
-        return "CUDA is known in plugins/nccl alone"
+        return "only plugins/nccl may use CUDA"
     if module in WITHOUT_LIBTORCH and LIBTORCH.match(include):
         return "includes LibTorch"
     if include == "heddle/sdk.h":
-        return "the SDK's summary is for plugins"
+        return "only plugins may include heddle/sdk.h"
     other = module_of(include)
     if other is None or other == module:
         return None
     if module == "simulated" and include.startswith(INTERNAL):
-        return "the simulated device includes public headers and its own only"
+        return "the simulated device may include only public headers and its own headers"
     if other not in MODULES:
-        return f"no such module: {other}"
+        return f"unknown module {other}"
     return None if other in MODULES[module] else f"module {module} may not include {other}"
 
 
@@ -81,7 +81,7 @@ def run_faults(path, include):
     folder, other = (name.split("/")[2] for name in (path, include))
     for name in (folder, other):
         if name not in RUN_FOLDERS:
-            return f"no such folder of lib/run: {name}"
+            return f"unknown folder {name} of lib/run"
     return None if RUN_FOLDERS.index(other) <= RUN_FOLDERS.index(folder) else f"{folder} may not include {other}"
 
 
@@ -90,21 +90,21 @@ TRAINER_INCLUDES = ("lib/run/", "lib/data/", "lib/cost/", "lib/report/", "lib/dr
 
 def trainer_faults(include):
     if include.startswith("plugins/"):
-        return "the trainer knows plugins by name only"
+        return "the trainer may not include plugins; it loads them by name"
     if include.startswith(INTERNAL) and not include.startswith(TRAINER_INCLUDES):
-        return "the trainer includes public headers, " + ", ".join(TRAINER_INCLUDES)
+        return "the trainer may include only public headers, " + ", ".join(TRAINER_INCLUDES)
     return None
 
 
 def plugin_faults(include, folder):
     if CUDA.match(include):
-        return None if folder == "nccl" else "CUDA is known in plugins/nccl alone"
+        return None if folder == "nccl" else "only plugins/nccl may use CUDA"
     if include.startswith("heddle/engine/"):
-        return "a plugin does not include the engine"
+        return "a plugin may not include the engine"
     if include.startswith(INTERNAL):
-        return "a plugin includes public headers only: heddle/..."
+        return "a plugin may include only public headers (heddle/...)"
     if include.startswith("plugins/") or ".." in include:
-        return "a plugin does not include another plugin"
+        return "a plugin may not include another plugin"
     return None
 
 
@@ -130,7 +130,7 @@ def faults(root):
         public = relative.startswith("sdk/include/")
         for include in INCLUDE.findall(path.read_text()):
             if public and include.startswith(INTERNAL):
-                found.append(f"{relative}: {include}: a public header includes public headers only")
+                found.append(f"{relative}: {include}: a public header may include only public headers")
             elif module and (fault := module_faults(module, include)):
                 found.append(f"{relative}: {include}: {fault}")
             elif relative.startswith("lib/run/") and include.startswith("lib/run/"):

@@ -41,21 +41,21 @@ def faults(root):
         relative = path.relative_to(root)
         lines = path.read_text().splitlines()
         if not lines or not FIRST_LINE.match(lines[0]):
-            found.append(f"{relative}: the first line says in a comment what the file holds")
+            found.append(f"{relative}: the first line must be a comment that describes the file")
         for number, line in enumerate(lines, 1):
             code = re.sub(r"//.*", "", line)
             if relative.parts[0] == "core" and not COMMENT.match(line) and PLUGIN.search(code):
-                found.append(f"{relative}:{number}: core names a plugin: {line.strip()}")
+                found.append(f"{relative}:{number}: core may not name a plugin: {line.strip()}")
             if knows_no_model(relative, folders) and MODULE.search(line):
-                found.append(f"{relative}:{number}: names a module of one family of models: {line.strip()}")
+                found.append(f"{relative}:{number}: only the family's plugin may name its modules: {line.strip()}")
             if EMPTY_NAME.search(code):
-                found.append(f"{relative}:{number}: a name that says nothing: {line.strip()}")
+                found.append(f"{relative}:{number}: a name has no meaning: {line.strip()}")
             if UNUSUAL.search(code):
-                found.append(f"{relative}:{number}: X_of() where X is not the usual word: {line.strip()}")
+                found.append(f"{relative}:{number}: the X of X_of() is not the usual word: {line.strip()}")
             if path.suffix == ".h" and relative.parts[0] in ("core", "lib", "sdk") and PRONOUN.search(STRING.sub('""', code)):
-                found.append(f"{relative}:{number}: a parameter named by a pronoun: {line.strip()}")
+                found.append(f"{relative}:{number}: a parameter is named by a pronoun: {line.strip()}")
             if NO_VERB.match(line):
-                found.append(f"{relative}:{number}: the name of a test case begins with no verb: {line.strip()}")
+                found.append(f"{relative}:{number}: the name of a test case must begin with a verb: {line.strip()}")
     return found
 
 

@@ -24,12 +24,12 @@ def faults(root):
         text, relative = path.read_text(), path.relative_to(root)
         names = NAME.findall(text)
         if len(names) != len(NODE.findall(text)):
-            found.append(f"{relative}: each struct derived from LayerNode gives it a literal name")
+            found.append(f"{relative}: each struct derived from LayerNode must pass a literal name")
         for name in names + RECOMPUTED.findall(text):
             places[name].append(relative)
     for name, files in sorted(places.items()):
         if len(files) > 1:
-            found.append(f"{files[1]}: the node {name} has the name of one in {files[0]}")
+            found.append(f"{files[1]}: a node in {files[0]} also has the name {name}")
         if (f'"{name}"' in entries) == (name in EXCEPTIONS):
             found.append(f"{files[0]}: the node {name} " + ("is listed as an exception and has an entry" if name in EXCEPTIONS
                                                            else f"has no entry: add its operator to {ENTRIES}"))

@@ -155,11 +155,11 @@ def fragments(root):
         own = path.with_suffix(".cpp" if path.suffix == ".h" else ".h")
         if path.suffix == ".cpp":
             if lines[path] < SOURCE and own not in lines:
-                yield path, f"{lines[path]} lines: join the source to a neighbour"
+                yield path, f"{lines[path]} lines: merge the source into another source"
         elif lines[path] + lines.get(own, 0) < PAIR:
-            yield path, f"{lines[path] + lines.get(own, 0)} lines with its source: join them to a neighbour"
+            yield path, f"{lines[path] + lines.get(own, 0)} lines with its source: merge them into other files"
         elif lines.get(own, 0) < PAIR and len(included.get(path.resolve(), set()) - {own}) < 2:
-            yield path, "one file includes it: join the header to that file"
+            yield path, "one file includes it: merge the header into that file"
 
 
 def fragment_faults(root):
@@ -169,7 +169,7 @@ def fragment_faults(root):
             yield f"{path}: {fault}, or list it in FRAGMENTS with the reason"
     for path in FRAGMENTS if (root / "CMakeLists.txt").exists() else ():
         if path not in found:
-            yield f"{path}: FRAGMENTS lists it for nothing"
+            yield f"{path}: needs no exception: remove it from FRAGMENTS"
 
 
 def faults(root):

@@ -8,7 +8,7 @@ import tree
 LIBRARIES = ("core", "plugins", "trainer", "lib", "tests")
 OPEN = re.compile(r"^namespace \{")
 CLOSE = re.compile(r"^\}\s+// namespace$")
-# A declaration at namespace level, which is not indented.
+# Declarations at namespace level, which are not indented.
 TYPE = re.compile(r"^(?:template <[^>]*>\s*)?(?:class|struct|enum class|enum)\s+(?:alignas\([^)]*\)\s*)?(\w+)\s*(?:final\s*)?[:{]")
 ALIAS = re.compile(r"^(?:using (\w+) =|namespace (\w+) =)(.*)")
 CONSTANT = re.compile(r"^(?:inline |static )?(?:constexpr|const|thread_local)\b[^(]*?\b(\w+)\s*(?:\[[^\]]*\])?\s*(?:=|\{|;|\(\")")

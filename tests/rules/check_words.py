@@ -1,6 +1,6 @@
 """Checks words of documents, comments and help texts. Each paragraph of a DECISIONS.md has a title and at most three
 sentences: context, decision, consequences. No document says "Would change". The README of a plugin has an example in YAML.
-No comment of a source, script or build file and no string of C++ begins with a word that drops its subject."""
+No comment of a source, script or build file, no docstring and no string of C++ begins with a word that drops its subject."""
 import re
 
 import check_documents
@@ -11,6 +11,7 @@ DROPS_ITS_SUBJECT = r"(?:Of|With|As|Those|Which|What|Where|Both|It|The same)\b"
 COMMENT_LINE = {"//": re.compile(r"\s*//+!?<? ?(.*)$"), "#": re.compile(r"\s*#(?!!) ?(.*)$")}
 COMMENT_BEHIND_CODE = {"//": re.compile(r"[;{},)] +// (.*)$"), "#": re.compile(r'\S  # ([^"]*)$')}
 COMMENT_FAULT = re.compile(DROPS_ITS_SUBJECT)
+DOCSTRING = re.compile(r'\s*[rR]?"""(' + DROPS_ITS_SUBJECT + r".*)")
 STRING_FAULT = re.compile(r'"(' + DROPS_ITS_SUBJECT + r' [a-z][^"]*)"')
 TITLE = re.compile(r"\*\*[^*]+\.\*\* ")
 END_OF_SENTENCE = re.compile(r"[.?!][)`]* +(?=[A-Z`(*0-9])|[.?!][)`]*$")
@@ -68,6 +69,8 @@ def comment_faults(root):
         for number, line in enumerate(lines, 1):
             for text in STRING_FAULT.findall(line) if mark == "//" else []:
                 yield f"{relative}:{number}: a text begins with its subject or a verb: {text}"
+            if mark == "#" and (docstring := DOCSTRING.match(line)):
+                yield f"{relative}:{number}: a docstring begins with its subject or a verb: {docstring[1]}"
 
 
 def faults(root):

@@ -16,7 +16,7 @@ def sources(root, folders=FOLDERS):
 
 
 def is_script(path):
-    """Whether the file is Python, shell or CMake."""
+    """Returns whether the file is Python, shell or CMake."""
     if path.suffix in (".py", ".pyi", ".sh", ".cmake") or path.name == "CMakeLists.txt":
         return True
     return not path.suffix and path.is_file() and path.read_bytes()[:3] == b"#!/"
