@@ -28,20 +28,20 @@ def faults(tree, listed, suites):
         file = tree / one.file
         count = file.read_text(encoding="utf-8").count(one.before) if one.before and file.is_file() else 0
         if not file.is_file():
-            yield f"{one.id}: there is no file {one.file}"
+            yield f"{one.id}: the file {one.file} does not exist"
         elif count != 1:
             yield f"{one.id}: its text occurs {count} times in {one.file}; it must occur once"
         elif one.before == one.after:
-            yield f"{one.id}: it changes nothing"
+            yield f"{one.id}: the mutation does not change its text"
         for part in mutations.suite(one)[1].split("-")[0].split(":"):
             name = part.split(".")[0].rsplit("/", 1)[-1]
             if not any(fnmatch.fnmatchcase(suite, name) for suite in suites):
-                yield f"{one.id}: no suite of tests matches '{part}'"
+                yield f"{one.id}: no test suite matches '{part}'"
     for name, times in collections.Counter(one.id for one in listed).items():
         if times > 1:
             yield f"{name}: {times} mutations have this id"
     if len(listed) < LEAST:
-        yield f"there are {len(listed)} mutations, and at least {LEAST} are needed"
+        yield f"the list has {len(listed)} mutations, but at least {LEAST} are required"
 
 
 def main():

@@ -1,4 +1,4 @@
-"""All mutations, and the executable and filter of a suite."""
+"""The list of all mutations, and the executable and filter of a suite."""
 import files_and_ranks
 import numbers_of_a_step
 import parallelism

@@ -31,11 +31,11 @@ def fail(text):
 def check_tree(tree):
     changed = subprocess.run(["git", "-C", tree, "status", "--porcelain"], capture_output=True, text=True)
     if changed.returncode != 0:
-        fail(f"{tree} is no git tree; give a worktree of its own (git worktree add DIR)")
+        fail(f"{tree} is not a git tree. Create a separate worktree (git worktree add DIR) and pass its path.")
     if changed.stdout.strip():
-        fail(f"{tree} has uncommitted changes, which a mutation could destroy; commit them or give another tree")
+        fail(f"{tree} has uncommitted changes, which a mutation could destroy. Commit them, or pass another tree.")
     if not (tree / "build/build.ninja").is_file():
-        fail(f"{tree}/build is not configured: cmake --preset release, in the tree")
+        fail(f"{tree}/build is not configured. Run cmake --preset release in {tree}.")
 
 
 def build(tree, targets):
@@ -64,7 +64,7 @@ def run_suite(tree, name, filter_, seconds):
     except subprocess.TimeoutExpired:
         os.killpg(started.pid, signal.SIGKILL)
         return Outcome(None, started.communicate()[0])
-    except BaseException:  # also on an interrupt: the caller then restores the file
+    except BaseException:  # includes KeyboardInterrupt; the caller restores the file
         os.killpg(started.pid, signal.SIGKILL)
         raise
 
@@ -78,7 +78,7 @@ class Changed:
     def __enter__(self):
         self.text = self.file.read_text(encoding="utf-8")
         if self.text.count(self.mutation.before) != 1:
-            fail(f"{self.mutation.id}: its text is not once in {self.file}; see check.py")
+            fail(f"{self.mutation.id}: the text to replace does not occur exactly once in {self.file}. Run check.py.")
         self.file.write_text(self.text.replace(self.mutation.before, self.mutation.after), encoding="utf-8")
 
     def __exit__(self, *_):
@@ -126,11 +126,11 @@ def table(results):
 
 def arguments():
     parser = argparse.ArgumentParser(description="Runs the mutations of the engine.")
-    parser.add_argument("--tree", required=True, type=pathlib.Path, help="a built tree of its own")
-    parser.add_argument("--only", action="append", default=[], metavar="ID", help="this mutation; may be repeated")
-    parser.add_argument("--keep-going", action="store_true", help="go on after a mutation that survived")
-    parser.add_argument("--json", type=pathlib.Path, help="where the results go, after each mutation")
-    parser.add_argument("--seconds", type=int, default=SECONDS, help="time limit of a suite")
+    parser.add_argument("--tree", required=True, type=pathlib.Path, help="a separate clone or worktree that is built")
+    parser.add_argument("--only", action="append", default=[], metavar="ID", help="run this mutation; may be repeated")
+    parser.add_argument("--keep-going", action="store_true", help="continue after a mutation that survived")
+    parser.add_argument("--json", type=pathlib.Path, help="file for the results, written after each mutation")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="time limit of a suite in seconds")
     return parser.parse_args()
 
 
@@ -138,7 +138,7 @@ def chosen(only):
     known = {one.id: one for one in mutations.ALL}
     for name in only:
         if name not in known:
-            fail(f"there is no mutation '{name}'; there are {', '.join(known)}")
+            fail(f"unknown mutation '{name}'; available mutations: {', '.join(known)}")
     return [known[name] for name in only] or mutations.ALL
 
 

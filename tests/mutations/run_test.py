@@ -60,22 +60,22 @@ class Runner(unittest.TestCase):
         self.assertEqual((self.tree / "build/tests/heddle_toy_tests").read_text(), SUITE)
         return found
 
-    def test_a_failure_names_its_test(self):
+    def test_catch_names_the_failed_test(self):
         self.assertEqual(self.verdict("1 + 1", "1 + 2"), ("caught", "Sum.OfTwo"))
 
-    def test_a_suite_that_passes_is_a_survivor(self):
+    def test_mutation_survives_if_the_suite_passes(self):
         self.assertEqual(self.verdict("1 + 1", "2 + 0"), ("survived", "1 tests of 'Sum*'"))
 
-    def test_a_suite_that_does_not_end_is_a_catch(self):
+    def test_timeout_is_a_catch(self):
         self.assertEqual(self.verdict("pause=0", "pause=60", seconds=1), ("caught", "Sum.OfTwo (time limit)"))
 
-    def test_a_crash_is_a_catch(self):
+    def test_crash_is_a_catch(self):
         self.assertEqual(self.verdict("sleep $pause", "kill -9 $$"), ("caught", "Sum.OfTwo (status -9)"))
 
-    def test_a_mutation_that_does_not_build(self):
+    def test_reports_a_mutation_that_does_not_build(self):
         self.assertEqual(self.verdict("exit 0", "exit 0  # broken")[0], "did not build")
 
-    def test_a_test_that_fails_by_itself_is_no_catch(self):
+    def test_verdict_is_unsure_if_the_test_fails_without_the_mutation(self):
         (self.tree / "suite.sh").write_text(SUITE.replace("pause=0", "value=3"))
         one = mutation("one", "1 + 1", "2")
         run.build_suites(self.tree, [one])
@@ -96,7 +96,7 @@ class Runner(unittest.TestCase):
             mutations.ALL, sys.argv = before, arguments
         return status, out.getvalue() + errors.getvalue()
 
-    def test_a_survivor_ends_the_run_with_1(self):
+    def test_stops_at_a_survivor_with_status_1(self):
         status, text = self.main()
         self.assertEqual(status, 1)
         self.assertIn("| kept | a sum | survived |", text)
@@ -107,19 +107,19 @@ class Runner(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("1 caught, 1 survived", text)
 
-    def test_only_one(self):
+    def test_only_selects_mutations(self):
         self.assertEqual(self.main("--only", "found")[0], 0)
         status, text = self.main("--only", "other")
         self.assertEqual(status, 2)
-        self.assertIn("there is no mutation 'other'; there are kept, found", text)
+        self.assertIn("unknown mutation 'other'; available mutations: kept, found", text)
 
-    def test_a_changed_tree_is_refused(self):
+    def test_refuses_a_tree_with_uncommitted_changes(self):
         (self.tree / "suite.sh").write_text(SUITE + "\n")
         status, text = self.main()
         self.assertEqual(status, 2)
         self.assertIn("has uncommitted changes", text)
 
-    def test_a_tree_that_is_not_configured_is_refused(self):
+    def test_refuses_a_tree_that_is_not_configured(self):
         os.remove(self.tree / "build/build.ninja")
         status, text = self.main()
         self.assertEqual(status, 2)
