@@ -39,7 +39,7 @@ AGENT = {"split": "train", "filter_no_assistant": False, "filter_overlong": Fals
          "truncate_history": False}
 XLAM = {"split": "train", "limit_dataset_samples": None, "seq_length": None, "padding": False, "truncation": False}
 
-# kind: heddle's format module, arguments of AutoModel's class with defaults, rows, whether rows are a local JSON file
+# kind: heddle's format module, arguments of AutoModel's class with defaults, kind of rows, whether they are a local JSON file
 KINDS = {"squad": ("plugins/squad/squad.py", SQUAD, "squad", False),
          "hellaswag": ("plugins/hellaswag/hellaswag.py", SWAG, "swag", False),
          "chat": ("plugins/chat/chat.py", CHAT, "chat", True), "hub_chat": ("plugins/chat/chat.py", CHAT, "plain", False),

@@ -15,7 +15,7 @@ try:
     import jinja2
     import tokenizers
 except ImportError as missing:
-    raise unittest.SkipTest(f"no package {missing.name}: pip install tokenizers jinja2, and pyarrow for all") from None
+    raise unittest.SkipTest(f"no package {missing.name}: pip install tokenizers jinja2 (and pyarrow for all tests)") from None
 
 KEPT = 24  # rows per case in the tree
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -141,7 +141,7 @@ def digest(sample):
 
 
 def kept(samples):
-    """Returns the content of a golden file: two whole samples, and one digest per sample."""
+    """Returns the content of a golden file: two whole samples, and a digest of each sample."""
     if isinstance(samples, str):
         return samples
     return {"first": samples[:2], "digests": " ".join(map(digest, samples))}
@@ -151,9 +151,9 @@ def different(ours, theirs):
     """Returns how samples differ, or None if all are equal. Errors are equal if heddle's contains AutoModel's sentence."""
     if isinstance(ours, str) or isinstance(theirs, str):
         same = isinstance(ours, str) and isinstance(theirs, str) and theirs.split(": ", 1)[-1][:90] in ours
-        return None if same else f"{str(theirs)[:200]!r}, and heddle: {str(ours)[:200]!r}"
+        return None if same else f"AutoModel: {str(theirs)[:200]!r}, heddle: {str(ours)[:200]!r}"
     if len(ours) != len(theirs):
-        return f"{len(theirs)} samples, and heddle has {len(ours)}"
+        return f"AutoModel has {len(theirs)} samples, heddle {len(ours)}"
     bad = sum(json.dumps(sample) != json.dumps(other) for sample, other in zip(ours, theirs))
     return f"{bad} of {len(ours)} samples differ" if bad else None
 

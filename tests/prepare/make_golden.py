@@ -1,5 +1,5 @@
-"""Makes tests/prepare/golden from AutoModel's own classes, and compares further rows of every case with heddle's, including
-the chat templates of AutoModel's examples, which are not in the tree.
+"""Makes tests/prepare/golden with AutoModel's classes. Also compares further rows of every case with heddle's samples, and
+the chat templates of AutoModel's examples, which are not in this tree.
 
     python make_golden.py AUTOMODEL [--rows 1000] [--only WORDS] [--keep]
 
@@ -48,11 +48,11 @@ def data_set(kind, tokens, source, arguments):
     if kind == "hellaswag":
         return hellaswag.HellaSwag(source, tokens, **arguments)
     if kind in ("chat", "hub_chat"):
-        chat_dataset._is_hf_repo_id = lambda name: kind == "hub_chat"  # a directory in place of a hub download
+        chat_dataset._is_hf_repo_id = lambda name: kind == "hub_chat"  # replaces a hub download by a directory
         return chat_dataset.ChatDataset(source, tokens, **arguments)
     if kind == "columns":
         return column_mapped_text_instruction_dataset.ColumnMappedTextInstructionDataset(source, tokenizer=tokens, **arguments)
-    if kind == "hub_columns":  # a hub name, because an existing path would be taken for a JSON file
+    if kind == "hub_columns":  # uses a hub name, because AutoModel reads an existing path as a JSON file
         loaded = column_mapped_text_instruction_dataset
         loaded._str_is_hf_repo_id = lambda name: True
         return loaded.ColumnMappedTextInstructionDataset(source, tokenizer=tokens, **arguments)
@@ -81,7 +81,7 @@ def asked(case, count, folder):
 
 
 def compact(samples):
-    """Returns [ids, runs of labels] per row. ids end with the last label. Each label equals the id that it predicts."""
+    """Returns [ids, runs of labels] per row. The ids end with the last label. Each label equals the id that it predicts."""
     if isinstance(samples, str):
         return samples
     out = []

@@ -1,4 +1,4 @@
-"""Labels and order of samples."""
+"""Tests of the labels and the order of samples."""
 
 import unittest
 
@@ -14,7 +14,7 @@ except ImportError:
 
 
 class Labels(Prepared):
-    def test_squad_trains_from_the_answer_where_bos_is_added(self):
+    def test_squad_trains_from_the_answer_with_bos(self):
         samples = self.prepare("squad", "bytes", [squad()], local=False)
         self.assertEqual(self.text(samples[0]), " Denver")
 
@@ -22,7 +22,7 @@ class Labels(Prepared):
         with_bos, spans = self.prepare("squad", "bytes", [squad("Denver river")], local=False)[0]
         without, later = self.prepare("squad", "bytes_plain", [squad("Denver river")], local=False)[0]
         self.assertEqual(with_bos[1:], without)
-        self.assertEqual(later, [[spans[0][0], len(without)]])  # without one earlier token, so one later in the text
+        self.assertEqual(later, [[spans[0][0], len(without)]])  # equal index, so without BOS one token later in the text
 
     def test_chatml_trains_the_assistants_header_and_not_the_user(self):
         samples = self.prepare("squad", "qwen", [squad()], local=False, chat_template=cases.CHATML)
@@ -50,13 +50,13 @@ class HellaSwag(Prepared):
             self.assertEqual(ids[:1] == [1], begin)
             self.assertEqual(ids.count(1), int(begin))  # the answer's own BOS is removed
 
-    def test_a_tokenizer_with_bos(self):
+    def test_tokenizer_with_bos(self):
         self.check("bytes", True)
 
-    def test_a_tokenizer_without_bos(self):
+    def test_tokenizer_without_bos(self):
         self.check("bytes_plain", False)
 
-    def test_the_end_of_a_context_is_taken_away_where_the_first_has_one(self):
+    def test_removes_eos_of_contexts_if_the_first_context_has_one(self):
         samples = self.prepare("hellaswag", "unigram", self.rows(), local=False)
         for ids, spans in samples:
             self.assertEqual(ids.count(1), 1)  # the answer's </s> is kept
@@ -64,7 +64,7 @@ class HellaSwag(Prepared):
 
 
 class Generation(Prepared):
-    def test_a_block_that_is_cut(self):
+    def test_truncates_a_generation_block(self):
         row = talk(("user", "of"), ("assistant", "the river in Denver"), ("user", "a"), ("assistant", "it's"))
         whole = self.prepare("chat", "qwen", [row], chat_template=cases.GENERATION)[0]
         self.assertEqual(len(whole[1]), 2)
@@ -78,13 +78,13 @@ class Generation(Prepared):
         self.assertEqual(samples[0][1], [])
         self.assertIn("1 of 1 samples have no token that is trained on", self.warnings())
 
-    def test_two_blocks_in_a_turn(self):
+    def test_trains_on_two_generation_blocks_of_a_turn(self):
         samples = self.prepare("chat", "qwen", [talk(("user", "of"), ("assistant", "the river in Denver"))],
                                chat_template=cases.TWICE)
         self.assertEqual(len(samples[0][1]), 2)
         self.assertEqual(self.text(samples[0]), "the river in Denver")
 
-    def test_no_block_no_label(self):
+    def test_gives_no_labels_without_a_generation_block(self):
         samples = self.prepare("chat", "qwen", [talk(("user", "of"))], chat_template=cases.GENERATION)
         self.assertEqual(samples[0][1], [])
 
@@ -94,7 +94,7 @@ class Prefixes(Prepared):
                 "{% endif %}\n{% endfor %}")
     TALK = [("user", "of"), ("assistant", "the river"), ("user", "a"), ("assistant", "it's")]
 
-    def test_a_template_that_rewrites_earlier_turns_is_refused(self):
+    def test_refuses_a_template_that_rewrites_earlier_turns(self):
         fault = self.refused("chat", "bytes", [talk(("user", "x"), ("assistant", "y")), talk(*self.TALK)],
                              chat_template=self.REWRITES)
         self.assertTrue(fault.what.startswith(
@@ -102,15 +102,15 @@ class Prefixes(Prepared):
             "reproduce a prefix of the fully rendered conversation."), fault.what)
         self.assertTrue(fault.where.endswith("rows.jsonl:2"), fault.where)
 
-    def test_a_prefix_that_ends_in_eos_alone_passes(self):
+    def test_ignores_eos_at_the_end_of_a_prefix(self):
         samples = self.prepare("chat", "bytes", [talk(*self.TALK)], chat_template=cases.ENDS)
         self.assertEqual(len(samples[0][1]), 2)
 
-    def test_no_assistant(self):
+    def test_refuses_a_conversation_without_assistant(self):
         fault = self.refused("chat", "bytes", [talk(("user", "x"))], chat_template=cases.CHATML)
         self.assertEqual(fault.what, "the conversation has no assistant message, so none of its tokens is trained on")
 
-    def test_several_system_messages(self):
+    def test_refuses_several_system_messages(self):
         fault = self.refused("chat", "bytes", [talk(("system", "x"), ("system", "y"), ("assistant", "z"))],
                              chat_template=cases.CHATML)
         self.assertEqual(fault.what,
@@ -124,7 +124,7 @@ class Order(Prepared):
         samples = self.prepare("squad", "bytes_plain", given, local=False, exact_answer_mask=True, **changes)
         return [int(self.text(sample)) for sample in samples]
 
-    def test_slices_and_limits(self):
+    def test_applies_slices_and_limits(self):
         for split, expected in (("train", list(range(100))), ("train[64:80]", list(range(64, 80))),
                                 ("train[:10%]", list(range(10))), ("train[-3:]", [97, 98, 99]),
                                 ("train[:2] + train[-90:12]", [0, 1, 10, 11]), ("train[90:999]", list(range(90, 100)))):
@@ -138,7 +138,7 @@ class Order(Prepared):
         self.assertEqual(self.numbers(split="train[7:9]", limit_dataset_samples=1), [7, 8])
         self.assertIn("Dataset split train[7:9] already has a slice, skipping limit_dataset_samples", self.warnings())
 
-    def test_splits_that_are_not_there(self):
+    def test_refuses_unknown_and_invalid_splits(self):
         for split, what in (("test", 'Unknown split "test". Should be one of [\'train\'].'), ("train[a:]", "Unrecognized"),
                             ("train[5:5]", "has no rows"), ("train[:101%]", "Percent slice boundaries")):
             self.assertIn(what, self.refused("squad", "bytes", [squad()], local=False, split=split).what)
@@ -152,13 +152,13 @@ class Order(Prepared):
         self.assertEqual([row for batch in made for row in batch.rows], list(range(3003)))
         self.assertEqual([place for batch in made for place in batch.places], list(range(3003)))
 
-    def test_keys_with_another_word(self):
+    def test_refuses_unknown_values_of_keys(self):
         for key, value, what in (("padding", "left", "'left' is not one of False, True, None, longest, max_length, do_not_pad"),
                                  ("truncation", "all", "truncation: all is not one of do_not_truncate, longest_first")):
             fault = self.refused("squad", "bytes", [squad()], local=False, **{key: value})
             self.assertEqual([fault.what[:len(what)], fault.where, fault.kind], [what, "dataset." + key, "config"])
 
-    def test_filled_lengths(self):
+    def test_padded_length_follows_padding(self):
         for changes, filled in (({}, None), ({"padding": "max_length", "seq_length": 64}, 64), ({"padding": True}, None),
                                 ({"padding": "max_length"}, 4095)):
             self.prepare("squad", "bytes", [squad()], local=False, **changes)
@@ -172,7 +172,7 @@ class Order(Prepared):
             job["arguments"].update(changes)
             self.assertEqual([self.text(sample) for sample in self.run_job(job)], [str(i) for i in rows_])
 
-    def test_a_local_file_is_read_whole_and_says_so(self):
+    def test_reads_a_local_file_whole_with_a_warning(self):
         job = self.job("chat", "bytes_plain", [talk(("assistant", str(i)), ("assistant", "x")) for i in range(5)],
                        chat_template=cases.GENERATION, shuffle_seed=1)
         job["arguments"]["split"] = "train[3:5]"
@@ -184,7 +184,7 @@ class Order(Prepared):
         self.assertEqual(len(self.run_job(job)), 2)
 
     @unittest.skipUnless(pyarrow, "pyarrow is not installed")
-    def test_tables_that_are_broken_or_lack_columns(self):
+    def test_refuses_tables_that_are_broken_or_lack_columns(self):
         table = pyarrow.Table.from_pylist([squad(str(i)) for i in range(100)])
         pyarrow.parquet.write_table(table, self.path("whole.parquet"))
         with pyarrow.OSFile(self.path("whole.arrow"), "wb") as stream, pyarrow.ipc.new_stream(stream, table.schema) as out:
@@ -205,7 +205,7 @@ class Order(Prepared):
         self.assertEqual([fault.what, fault.hint], ["has none of the columns context, question, answers", "its columns: x"])
 
     @unittest.skipUnless(pyarrow, "pyarrow is not installed")
-    def test_parquet_and_arrow(self):
+    def test_reads_parquet_and_arrow(self):
         table = pyarrow.Table.from_pylist([squad(str(i)) for i in range(100)])
         pyarrow.parquet.write_table(table, self.path("a.parquet"), row_group_size=30)
         with pyarrow.OSFile(self.path("b.arrow"), "wb") as stream, pyarrow.ipc.new_stream(stream, table.schema) as out:

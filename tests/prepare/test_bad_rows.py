@@ -1,4 +1,4 @@
-"""Invalid rows: reported together, skipped on request, and not blamed on the format module."""
+"""Tests of invalid rows: they are reported together, skipped on request, and not reported as faults of the format module."""
 
 import copy
 import json
@@ -14,13 +14,13 @@ GOOD, CHATML = talk(("user", "who"), ("assistant", "it's")), {"chat_template": c
 CRITIC = talk(("critic", "x"))
 
 
-class Told(Prepared):
+class ReportedRows(Prepared):
     def told(self, *arguments, **changes):
-        """Returns [line of the file, error] of each invalid row, and the error."""
+        """Returns [line of the file, message] of each invalid row, and the raised fault."""
         fault = self.refused(*arguments, **changes)
         return [[int(one.where.rsplit(":", 1)[1]), one.what] for one in (fault, *fault.more)], fault
 
-    def test_all_of_them_at_once(self):
+    def test_are_reported_together(self):
         given = [json.dumps(GOOD), "{", json.dumps(CRITIC), json.dumps(GOOD), "[1]", json.dumps(talk(("user", "\ud800"),
                  ("assistant", "x")))]
         told, fault = self.told("chat", "bytes", given, **CHATML)
@@ -30,36 +30,36 @@ class Told(Prepared):
         self.assertEqual(fault.hint, "Correct the row, or set dataset.skip_invalid_samples: true to leave such rows out.")
         self.assertEqual(len(fault.message()["more"]), 3)
 
-    def test_twenty_at_most(self):
+    def test_are_at_most_twenty(self):
         told, fault = self.told("squad", "bytes", [squad()] * 3 + [{"context": "c"}] * 50, local=False)
         self.assertEqual(told, [[line, "the row has no 'answers'"] for line in range(4, 24)])
         self.assertEqual(fault.more[-1].hint, "These are the first 20 wrong rows; there may be more.")
 
-    def test_those_behind_which_the_reader_cannot_go(self):
+    def test_end_at_an_error_that_stops_the_reader(self):
         with open(self.path("rows.json"), "w", encoding="utf-8") as stream:
             stream.write(f"[{json.dumps(squad())},\n7,\n{json.dumps(squad())},\n;]")
         told, _ = self.told("squad", "bytes", [], local=False, files=[self.path("rows.json")])
         self.assertEqual(told, [[2, "is int, not an object with the columns of a row"],
                                 [4, "is not JSON: Expecting value, column 1"]])
 
-    def test_no_longer_than_a_while_behind_the_first(self):
+    def test_are_collected_for_a_limited_time(self):
         import bad_rows
         with mock.patch.object(bad_rows, "SECONDS", -1):
             told, _ = self.told("chat", "bytes", [GOOD, CRITIC, GOOD, CRITIC], **CHATML)
         self.assertEqual(told, [[2, "Unsupported role in messages: critic"]])
 
-    def test_rows_of_a_template_that_fails(self):
+    def test_include_failures_of_the_template(self):
         template = "{% for m in messages %}{{ raise_exception('no ' ~ m.content) if m.content == 'x' else m.content }}{% endfor %}"
         told, _ = self.told("chat", "bytes", [GOOD, talk(("assistant", "x")), GOOD, talk(("assistant", "x"))],
                             chat_template=template)
         self.assertEqual(told, [[line, "the chat template fails: TemplateError: no x"] for line in (2, 4)])
 
-    def test_a_template_that_needs_later_messages_is_told_with_a_hint(self):
+    def test_have_a_hint_if_the_template_needs_later_messages(self):
         fault = self.refused("chat", "bytes", [GOOD], chat_template="{{ messages[0].content }} and {{ messages[1].content }}")
         self.assertIn("UndefinedError", fault.what)
         self.assertIn("loop over the messages", fault.hint)
 
-    def test_a_probe_tells_them_too(self):
+    def test_are_reported_by_a_probe(self):
         from faults import Fault
         job = {**self.job("chat", "bytes", [CRITIC, GOOD, CRITIC], **CHATML), "probe": True}
         with self.assertRaises(Fault) as caught:
@@ -67,8 +67,8 @@ class Told(Prepared):
         self.assertEqual([fault.where[-2:] for fault in (caught.exception, *caught.exception.more)], [":1", ":3"])
 
 
-class Skipped(Prepared):
-    def test_whatever_is_wrong_with_them(self):
+class SkippedRows(Prepared):
+    def test_have_any_kind_of_fault(self):
         given = [json.dumps(GOOD), "{", json.dumps(CRITIC), "[1]", json.dumps(CRITIC), json.dumps({"text": "x"}),
                  json.dumps(talk(("user", "who"))), json.dumps(talk(("user", "\ud800"), ("assistant", "x"))), json.dumps(GOOD)]
         samples = self.prepare("chat", "bytes", given, skip_invalid_samples=True, **CHATML)
@@ -85,7 +85,7 @@ class Skipped(Prepared):
         self.assertTrue(any("half of a surrogate pair" in sentence for sentence in said), said)
         self.assertEqual([sum(self.head["dropped"].values()), self.head["flags"], self.counts["dropped"]], [5, 2, 5])
 
-    def test_many_in_time_in_proportion_to_the_rows(self):
+    def test_take_time_proportional_to_the_rows(self):
         import chat
         calls = []
         real = chat.Chat.plan
@@ -94,19 +94,19 @@ class Skipped(Prepared):
         self.assertEqual(len(samples), 500)
         self.assertLess(len(calls), 3000)
 
-    def test_reasons_beyond_twenty_are_one(self):
+    def test_count_reasons_beyond_twenty_together(self):
         given = [GOOD] + [talk((f"role{i}", "x")) for i in range(25)]
         self.prepare("chat", "bytes", given, skip_invalid_samples=True, **CHATML)
         self.assertEqual(self.head["dropped"]["other reasons"], 5)
         self.assertEqual(len(self.head["dropped"]), 21)
 
-    def test_a_line_of_many_megabytes(self):
+    def test_include_a_line_of_many_megabytes(self):
         import json_rows
         with mock.patch.object(json_rows, "LONGEST", 2000):
             self.prepare("chat", "bytes", [GOOD, "x" * 9000, GOOD], skip_invalid_samples=True, **CHATML)
         self.assertEqual(len(self.samples), 2)
 
-    def test_shuffled_and_sliced_rows(self):
+    def test_are_skipped_in_a_shuffled_split(self):
         given = [talk(("user", f"{i}"), ("assistant", "it's")) if i % 3 else CRITIC for i in range(30)]
         whole = self.prepare("chat", "bytes", given, local=False, split="train", skip_invalid_samples=True, **CHATML)
         mixed = self.prepare("chat", "bytes", given, local=False, split="train", skip_invalid_samples=True, shuffle_seed=1,
@@ -192,11 +192,11 @@ class AnyForm(Prepared):
                    use_hf_chat_template=True)
 
 
-class Words(Prepared):
+class Messages(Prepared):
     def what(self, kind, row, **changes):
         return self.refused(kind, "bytes", [row], **changes).what
 
-    def test_of_values_that_are_no_texts(self):
+    def test_name_values_that_are_not_strings(self):
         for value, what in ((7, "context is int, not a string"), ({}, "context is dict, not a string")):
             self.assertEqual(self.what("columns", {"ctx": value, "ask": "q", "say": "a"}), what)
         part = {"messages": [{"role": "user", "content": [{"type": "text", "text": None}]}, {"role": "assistant", "content": "x"}]}
@@ -209,14 +209,14 @@ class Words(Prepared):
         self.assertEqual(self.refused("xlam", "bytes_plain", [row], local=False, template=cases.CHATML).what,
                          "`tools` must be a list of objects, or JSON text of one, got int")
 
-    def test_null_calls_are_none(self):
+    def test_null_tool_calls_count_as_absent(self):
         calls = {"messages": [{"role": "user", "content": "who", "tool_calls": None},
                               {"role": "assistant", "content": "it's", "tool_calls": None}]}
         template = {"chat_template": "{% for m in messages %}{{ m.content }}{% if m.tool_calls is defined %}"
                                      "{{ m.tool_calls | length }}{% endif %}{% endfor %}"}
         self.assertEqual(self.prepare("chat", "bytes", [calls], **template), self.prepare("chat", "bytes", [GOOD], **template))
 
-    def test_of_a_length_without_an_effect(self):
+    def test_warn_of_seq_length_without_effect(self):
         for kind, row, changes in (("chat", GOOD, CHATML), ("agent", GOOD, CHATML), ("columns", {"ctx": "c", "ask": "q", "say": "a"}, {})):
             self.prepare(kind, "bytes", [row], seq_length=4, **changes)
             self.assertIn("`seq_length=4` has no effect: truncation is disabled and `padding` is not 'max_length'. Set "
@@ -227,7 +227,7 @@ class Words(Prepared):
             self.prepare(kind, "bytes", [row], seq_length=40, truncation=True, **changes)
             self.assertFalse([said for said in self.warnings() if "has no effect" in said])
 
-    def test_of_a_cut_without_a_length(self):
+    def test_warn_of_truncation_without_a_length(self):
         job = self.job("chat", "bytes", [GOOD], truncation=True, **CHATML)
         harness.save(job["tokenizer"] + "/tokenizer_config.json", {"bos_token": "<s>", "eos_token": "</s>"})
         self.run_job(job)
@@ -235,8 +235,8 @@ class Words(Prepared):
                       "`seq_length`.", self.warnings())
 
 
-class Counted(Prepared):
-    def test_rows_are_as_many_as_the_card_says(self):
+class RowCount(Prepared):
+    def test_must_equal_the_card(self):
         from faults import Fault
         for count, split, want in ((3, "train", True), (4, "train", False), (4, "train[:2]", True)):
             job = {**self.job("squad", "bytes", [squad()] * 3, local=False), "rows": {"train": count}}
@@ -252,19 +252,19 @@ class Counted(Prepared):
 
 
 class AllSplits(Prepared):
-    def test_are_joined_in_the_order_of_the_set(self):
+    def test_are_joined_in_the_order_of_the_data_set(self):
         files = {name: [self.write(name + ".jsonl", [squad(name)])] for name in ("test", "train", "extra")}
         job = {**self.job("squad", "bytes", [], local=False), "files": files, "splits": ["train", "test", "extra"]}
         job["arguments"]["split"] = "all"
         samples = self.run_job(job)
         self.assertEqual([self.text(sample).strip() for sample in samples], ["train", "test", "extra"])
 
-    def test_of_a_file_are_its_rows(self):
+    def test_select_every_row_of_a_file(self):
         job = self.job("squad", "bytes", [], files=[self.write("rows.jsonl", [squad()] * 3)])
         job["arguments"]["split"], job["is_local"] = "all", False
         self.assertEqual(len(self.run_job(job)), 3)
 
-    def test_take_no_slice(self):
+    def test_refuse_a_slice(self):
         self.assertIn('Unknown split "all"', self.refused("squad", "bytes", [squad()], local=False, split="all[:2]").what)
 
 

@@ -1,4 +1,4 @@
-"""Malicious or broken data, templates and tokenizers are refused with a message in bounded time."""
+"""Tests that malicious or broken data, templates and tokenizers are refused with a message in bounded time."""
 
 import json
 import os
@@ -24,13 +24,13 @@ class Templates(Prepared):
         self.assertTrue(fault.where.endswith("rows.jsonl:1"), fault.where)
         return fault.what
 
-    def test_one_that_loops(self):
+    def test_stops_an_endless_template(self):
         loop = "{% for a in range(99999) %}" * 3 + "{{ a }}" + "{% endfor %}" * 3
         self.assertEqual(self.said(loop.replace("{{ a }}", ""), seconds=0.3),
                          "the chat template does not end: it was stopped after 0.3 s")
         self.assertIn("the chat template does not end", self.said("{{ lipsum(n=99999999) }}", seconds=0.3))
 
-    def test_one_that_is_slow_for_every_row(self):
+    def test_stops_a_template_that_is_slow_on_every_row(self):
         import limits
         slow = "{% for a in range(90000) %}{% endfor %}{{ messages[0].content }}"
         with mock.patch.object(limits, "BEGIN", 0.2), mock.patch.object(limits, "MEAN", 0.0005), \
@@ -39,37 +39,37 @@ class Templates(Prepared):
         self.assertRegex(fault.what, r"^the chat template is too slow: it took \d s for \d+ texts$")
         self.assertRegex(fault.where, r"rows.jsonl:\d+$")
 
-    def test_one_that_takes_all_memory(self):
+    def test_limits_memory(self):
         grow = "{% set n = namespace(x='0123456789') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}"
         self.assertEqual(self.said(grow), "the chat template needs more than 64 MiB")
         self.assertEqual(self.said("{{ '%0900000000d' | format(1) }}"), "the chat template needs more than 64 MiB")
 
-    def test_one_that_counts_too_far(self):
+    def test_limits_products_and_powers(self):
         for text in ("{{ 9 ** 99999 }}", "{{ 'x' * 999999999 }}", "{% set n = namespace(x=9) %}{% for i in range(99) %}"
                      "{% set n.x = n.x * n.x %}{% endfor %}"):
             self.assertIn("OverflowError: ", self.said(text))
 
-    def test_one_that_calls_itself(self):
+    def test_refuses_endless_recursion_and_deep_nesting(self):
         self.assertIn("calls itself without end", self.said("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"))
         self.assertIn("nested too deeply", self.said("{{ " + "(" * 20000 + "1" + ")" * 20000 + " }}"))
 
-    def test_one_that_reads_files(self):
+    def test_refuses_to_read_files(self):
         for text in ("{% include '/etc/passwd' %}", "{% import '/etc/passwd' as x %}{{ x }}", "{% extends '/etc/passwd' %}"):
             self.assertIn("no loader", self.said(text))
 
-    def test_one_that_leaves_the_sandbox(self):
+    def test_refuses_to_leave_the_sandbox(self):
         for text in ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ cycler.__init__.__globals__.os.system('id') }}",
                      "{{ self.__init__.__globals__ }}", "{{ raise_exception.__globals__.os }}",
                      "{{ ('{0.__class__.__mro__}').format('') }}"):
             self.assertIn("SecurityError", self.said(text), text)
         self.assertIn("SecurityError", self.said("{{ messages.append(1) }}"))
 
-    def test_one_that_is_none(self):
+    def test_reports_errors_of_the_template(self):
         self.assertIn("TemplateSyntaxError", self.said("{% for m in messages %}"))
         self.assertIn("UndefinedError", self.said("{{ nothing.there }}"))
         self.assertIn("TemplateError: only one", self.said("{{ raise_exception('only one') }}"))
 
-    def test_files_that_are_no_template(self):
+    def test_refuses_files_that_are_too_large(self):
         os.truncate(self.write("large.jinja", []), 1 << 30)
         for path in (self.path("large.jinja"), "/dev/zero"):
             fault = self.refused("chat", "bytes_plain", [TALK], chat_template=path)
@@ -86,7 +86,7 @@ class Rows(Prepared):
 
     GOOD = json.dumps(squad()).encode()
 
-    def test_lines_that_are_no_rows(self):
+    def test_refuses_invalid_lines(self):
         for line, what in ((b'{"a": }', "is not JSON: Expecting value, column 7"), (b"\xff\xfe", "is not UTF-8: byte 0xff at 0"),
                            (b'{"a": "\xc3("}', "is not UTF-8: byte 0xc3 at 7 of the line"), (b"[1]", "is list, not an object"),
                            (b"[" * 10000, "is nested too deeply"), (b'{"a":' * 10000 + b"1" + b"}" * 10000, "is nested too"),
@@ -96,7 +96,7 @@ class Rows(Prepared):
             self.assertTrue(said.startswith(what), said)
             self.assertEqual(where, "rows.jsonl:3")
 
-    def test_arrays_that_are_none(self):
+    def test_refuses_invalid_arrays(self):
         good = self.GOOD
         for text, what, line in ((b"[" + good + b",\n" + good + b"\n;]", "is not JSON: ';' after a row", 3),
                                  (b"[" + good + b",\n", "is not JSON: Expecting value", 2),
@@ -107,7 +107,7 @@ class Rows(Prepared):
             self.assertTrue(said.startswith(what), said)
             self.assertEqual(where, f"rows.json:{line}")
 
-    def test_a_line_of_a_gigabyte(self):
+    def test_refuses_a_line_of_a_gigabyte(self):
         path, begin = self.write("rows.jsonl", [self.GOOD.decode()]), time.monotonic()
         os.truncate(path, 1 << 30)
         for name in ("rows.jsonl", "rows.json"):
@@ -119,7 +119,7 @@ class Rows(Prepared):
         self.assertLess(time.monotonic() - begin, 60)
         self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 600 << 10)
 
-    def test_a_text_of_many_megabytes(self):
+    def test_refuses_a_text_of_many_megabytes(self):
         import text_tokenizer
         rows = [squad(), squad(context="x " * (2 << 20)), squad()]
         said = self.said(b"\n".join(json.dumps(row).encode() for row in rows))
@@ -130,13 +130,13 @@ class Rows(Prepared):
         self.assertRegex(fault.where, r"rows.jsonl:3$")
         self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 600 << 10)
 
-    def test_a_value_of_many_megabytes(self):
+    def test_refuses_a_value_of_many_megabytes(self):
         import json_rows
         with mock.patch.object(json_rows, "LONGEST", 3 << 20):
             said, where = self.said(b'[\n{"a": "' + b"x" * (8 << 20) + b'"}]', "rows.json")
         self.assertEqual([said, where], ["a row of more than 3 MiB", "rows.json:2"])
 
-    def test_values_across_the_pieces_that_are_read(self):
+    def test_reads_values_across_chunks(self):
         import json_rows
         from bad_rows import BadRows
         given = [squad(f"x{i}" * 3, context="Zürich " * (i % 7)) for i in range(40)]
@@ -148,19 +148,19 @@ class Rows(Prepared):
                 with mock.patch.object(json_rows, "CHUNK", chunk):
                     self.assertEqual([row for _, row in json_rows.values(self.path("rows.json"), BadRows())], given)
 
-    def test_a_mark_of_utf8_at_the_beginning(self):
+    def test_skips_a_byte_order_mark(self):
         with open(self.path("rows.jsonl"), "wb") as stream:
             stream.write(b"\xef\xbb\xbf" + self.GOOD + b"\r\n\r\n" + self.GOOD)
         self.prepare("squad", "bytes", [], local=False, files=[self.path("rows.jsonl")])
         self.assertEqual(len(self.samples), 2)
 
-    def test_columns_that_are_not_there_or_no_texts(self):
+    def test_refuses_missing_columns_and_invalid_characters(self):
         said, where = self.said(self.GOOD + b"\n" + b'{"context": "c", "question": "q"}')
         self.assertEqual([said, where], ["the row has no 'answers'", "rows.jsonl:2"])
         said, where = self.said(self.GOOD + b"\n" + json.dumps(squad("\ud800")).encode())
         self.assertEqual([said.split(",")[0], where], ["has half of a surrogate pair (\\ud800 to \\udfff)", "rows.jsonl:2"])
 
-    def test_a_wrong_text_names_its_row_whatever_is_made_of_a_row(self):
+    def test_names_the_row_of_an_invalid_text(self):
         half = "has half of a surrogate pair (\\ud800 to \\udfff)"
         good = talk(("user", "who"), ("assistant", "it's"), ("user", "why"), ("assistant", "so"))
         bad = talk(("user", "who"), ("assistant", "\ud800"), ("user", "why"), ("assistant", "so"), id="no")
@@ -174,22 +174,22 @@ class Rows(Prepared):
                 self.assertEqual(fault.what.split(",")[0], f"Failed to format agent SFT example (id='no'): {half}")
                 self.assertEqual(fault.where, self.path(f"rows.jsonl:{row + 1}"))
 
-    def test_a_column_of_hellaswag_that_is_not_there(self):
+    def test_refuses_a_missing_column_of_hellaswag(self):
         good = {"ctx": "a", "endings": ["b"], "label": "0"}
         fault = self.refused("hellaswag", "bytes", [good, good, {"endings": ["b"], "label": "0"}], local=False)
         self.assertEqual([fault.what, fault.where], ["the row has no 'ctx'", self.path("rows.jsonl:3")])
 
-    def test_rows_without_mapped_columns_list_what_they_have(self):
+    def test_lists_the_columns_of_a_row_without_mapped_columns(self):
         fault = self.refused("columns", "bytes", [{"left": "x", "right": "y"}])
         self.assertEqual(fault.what, "has none of the columns ask, ctx, say of column_mapping; its columns: left, right")
 
-    def test_malformed_lines_are_left_out_where_the_recipe_says_so(self):
+    def test_skips_malformed_lines_with_skip_invalid_samples(self):
         path = self.write("rows.jsonl", [json.dumps(TALK), "{", "\x00", json.dumps(TALK)])
         self.prepare("chat", "bytes", [], files=[path], chat_template=cases.CHATML, skip_invalid_samples=True)
         self.assertEqual(len(self.samples), 2)
         self.assertIn(f"Skipped 2 malformed JSONL line(s) from {path} (skip_invalid_samples=True)", self.warnings())
 
-    def test_files_that_are_not_there_or_of_another_kind(self):
+    def test_refuses_missing_files_and_unknown_formats(self):
         for name, what in (("no.jsonl", "File not found: "), ("x.csv", "a data file of the kind .csv"), ("", "is not a file")):
             if name.endswith("csv"):
                 self.write(name, [])
@@ -214,7 +214,7 @@ class Tokenizers(Prepared):
             self.run_job(job)
         return caught.exception.what
 
-    def test_files_that_are_none(self):
+    def test_refuses_invalid_files(self):
         for name in ("tokenizer.json", "tokenizer_config.json"):
             self.assertEqual(self.said(name, size=1 << 30), "is larger than 256 MiB")
         self.setUp()
@@ -224,7 +224,7 @@ class Tokenizers(Prepared):
         self.setUp()
         self.assertEqual(self.said("tokenizer_config.json", text="[]"), "is not a JSON object")
 
-    def test_a_directory_without_one(self):
+    def test_refuses_a_directory_without_tokenizer(self):
         job = self.job("squad", "bytes", [squad()], local=False)
         os.remove(os.path.join(job["tokenizer"], "tokenizer.json"))
         from faults import Fault

@@ -1,4 +1,4 @@
-"""The preparation script as heddle starts it: messages, output file, and inputs."""
+"""Tests of the preparation script as heddle starts it: messages, output file, and inputs."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Process(Prepared):
             channel.close()
         return messages, process.returncode
 
-    def test_a_job_ends_in_done(self):
+    def test_job_ends_with_done(self):
         job = self.job("squad", "bytes", [squad(str(i)) for i in range(3)], local=False)
         messages, status = self.start(job)
         self.assertEqual(messages[-1], {"done": {"samples": 3, "tokens": messages[-1]["done"]["tokens"], "labels":
@@ -37,20 +37,20 @@ class Process(Prepared):
         self.assertEqual(status, 0)
         self.assertEqual(len(harness.read(job["out"])[0]), 3)
 
-    def test_a_fault_is_said(self):
+    def test_reports_a_fault(self):
         job = self.job("squad", "bytes", [squad(), {"context": 1}], local=False)
         messages, status = self.start(job)
         self.assertEqual(messages[-1]["error"], {"kind": "input", "where": job["files"]["train"][0] + ":2",
                                                  "what": "the row has no 'answers'", "hint": ""})
         self.assertEqual(status, 0)
 
-    def test_a_missing_package_is_named(self):
+    def test_names_a_missing_package(self):
         job = self.job("squad", "bytes", [squad()], local=False)
         messages, _ = self.start(job, "-S", "-E")
         self.assertEqual([messages[-1]["error"][key] for key in ("kind", "what")], ["package", "tokenizers"])
         self.assertIn("pip install tokenizers", messages[-1]["error"]["hint"])
 
-    def test_progress_is_told_within_a_batch(self):
+    def test_reports_progress_within_a_batch(self):
         import chat
         import labels
         import preparation
@@ -64,7 +64,7 @@ class Process(Prepared):
             self.assertGreater(len(told), 3, kind)
             self.assertEqual([told, told[-1]], [sorted(told), 30], kind)
 
-    def test_columns_that_rows_go_without_are_said_at_the_first_of_them(self):
+    def test_reports_missing_columns_at_the_first_row_without_them(self):
         given = [{"ctx": "c", "ask": "q", "say": "a"}] * 1000 + [{"ask": "q", "say": "a"}] * 1500
         import preparation
         with mock.patch.object(preparation, "SECONDS", 0):
@@ -75,7 +75,7 @@ class Process(Prepared):
         self.assertLess(told.index(what), told.index(2000))
         self.assertIn("1500 " + what, self.warnings())
 
-    def test_a_full_disk_is_said(self):
+    def test_reports_a_full_disk(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
         job = self.job("squad", "bytes", [squad("x" * 9) for _ in range(3)], local=False)
@@ -96,7 +96,7 @@ class Process(Prepared):
 
 
 class File(Prepared):
-    def test_the_header_and_the_sections(self):
+    def test_has_header_and_sections(self):
         job = self.job("squad", "bytes", [squad()], local=False)
         job.update(description={"key": "k"})
         samples = self.run_job(job)
@@ -121,13 +121,13 @@ class File(Prepared):
         import permutation
         self.assertEqual(self.run_job(job), [plain[i] for i in permutation.permutation(3, 30)])
 
-    def test_permutations_of_seeds_and_lengths(self):
+    def test_permutations_equal_numpys(self):
         import permutation
         self.assertEqual(list(permutation.permutation(0, 3)), [2, 0, 1])  # numpy.random.default_rng(0).permutation(3)
         self.assertEqual(list(permutation.permutation(2**70 + 5, 6)), PERMUTED)
         self.assertEqual(sorted(permutation.permutation(9, 1000)), list(range(1000)))
 
-    def test_the_date_is_the_jobs(self):
+    def test_template_uses_the_date_of_the_job(self):
         job = self.job("squad", "bytes_plain", [squad()], local=False, chat_template=cases.DATED)
         self.run_job(job)
         self.assertTrue(self.head["template_asks_for_date"])
@@ -136,14 +136,14 @@ class File(Prepared):
         job["date"] = "2026-11-25"
         self.assertNotEqual(self.run_job(job), first)
 
-    def test_a_template_is_a_text_or_a_file_or_a_key(self):
+    def test_template_is_a_text_a_file_or_a_json_key(self):
         want = self.prepare("squad", "bytes", [squad()], local=False, chat_template=cases.CHATML)
         for name, text in (("a.jinja", cases.CHATML), ("a.json", json.dumps({"chat_template": cases.CHATML}))):
             with open(self.path(name), "w", encoding="utf-8") as stream:
                 stream.write(text)
             self.assertEqual(self.prepare("squad", "bytes", [squad()], local=False, chat_template=self.path(name)), want)
 
-    def test_nothing_but_the_named_files_is_opened(self):
+    def test_opens_only_the_files_of_the_job(self):
         opened = []
 
         def hook(event, values):
@@ -161,7 +161,7 @@ class File(Prepared):
         self.assertEqual({path for path in outside if not path.isdigit()}, set())
 
 
-class Modules(Prepared):
+class FormatModules(Prepared):
     def said(self, body):
         """Returns the error of a format module whose plan() has this body."""
         job = self.job("squad", "bytes", [squad()], local=False)
@@ -174,7 +174,7 @@ class Modules(Prepared):
         self.fault = caught.exception
         return caught.exception.what
 
-    def test_a_module_that_throws_is_blamed_with_its_line(self):
+    def test_exception_names_the_line_of_the_module(self):
         for body, what in (("return lambda rows: rows[0].nothing", "AttributeError: 'dict' object has no attribute "
                             "'nothing', at {0}:1 or one of the 0 rows behind it"),
                            ("return lambda rows: tools.each(rows, lambda row: row[0:1] + 1 / 0)", "TypeError: "),
@@ -193,7 +193,7 @@ class Modules(Prepared):
         self.assertIn("KeyError: 'no'", self.said("return lambda rows: [row['no'] for row in rows]"))
         self.assertEqual(self.fault.kind, "input")
 
-    def test_faults_of_a_module(self):
+    def test_refuses_invalid_modules_and_samples(self):
         self.assertIn("the format module fails: SyntaxError", self.said("return ("))
         self.assertIn("the format module fails: KeyError: 'no'", self.said("return arguments['no']"))
         self.assertIn("the format module fails: SystemExit: 3", self.said("raise SystemExit(3)"))
@@ -201,7 +201,7 @@ class Modules(Prepared):
         for spans in ("[(0, 3)]", "[(1, 1)]", "[(1, 2), (2, 3)]", "[(-1, 1)]"):
             self.assertIn("whose runs do not rise inside it", self.said(f"return lambda rows: [([1, 2], {spans})]"))
 
-    def test_one_that_drops_rows(self):
+    def test_drops_rows(self):
         job = self.job("squad", "bytes", [squad(str(i)) for i in range(5)], local=False)
         job["script"] = self.path("own.py")
         with open(job["script"], "w", encoding="utf-8") as stream:
@@ -214,8 +214,8 @@ class Modules(Prepared):
         self.assertEqual([self.head["dropped"], self.head["flags"], self.counts["dropped"]], [{"three": 1}, 2, 1])
 
 
-class Classes(Prepared):
-    def test_which_class_counts(self):
+class TokenizerClasses(Prepared):
+    def test_selects_the_class_of_transformers(self):
         import tokenizer_classes
         from tokenizer_files import Files
 
@@ -232,7 +232,7 @@ class Classes(Prepared):
                 ("Something", "unheard", None), ("LlamaTokenizer", "deepseek_v3", None)):
             self.assertEqual(chosen(hub, model_type), name, (hub, model_type))
 
-    def test_a_class_that_is_not_rebuilt_is_said(self):
+    def test_warns_of_an_unsupported_class(self):
         job = self.job("squad", "bytes", [squad()], local=False)
         with open(os.path.join(job["tokenizer"], "tokenizer_config.json"), "w", encoding="utf-8") as stream:
             json.dump({"tokenizer_class": "CodeLlamaTokenizer"}, stream)
@@ -246,14 +246,14 @@ class Classes(Prepared):
         harness.save(os.path.join(job["tokenizer"], "tokenizer_config.json"), config)
         return text_tokenizer.TextTokenizer(job["tokenizer"], job["model_type"], arguments)
 
-    def test_tokens_that_the_vocabulary_lacks_are_added_by_their_name(self):
+    def test_adds_named_tokens_that_the_vocabulary_lacks(self):
         made = self.loaded("bytes", {"pad_token": "<c>", "eos_token": "<b>", "bos_token": "<a>", "image_token": "<d>"})
         self.assertEqual([made.bos_id, made.eos_id, made.pad_id, made.id("<d>"), made.size()], [633, 634, 635, 636, 637])
         made = self.loaded("gpt2", {"tokenizer_class": "GPT2Tokenizer", "unk_token": "<c>", "eos_token": "<b>",
                                     "bos_token": "<a>"})
         self.assertEqual([made.bos_id, made.eos_id, made.id("<c>")], [633, 634, 635])
 
-    def test_qwen_takes_the_spaces_beside_its_special_tokens(self):
+    def test_qwen_keeps_spaces_next_to_special_tokens(self):
         end = {"__type": "AddedToken", "content": "<|im_end|>", "lstrip": True, "rstrip": True, "normalized": False,
                "single_word": False, "special": True}
         added = {"added_tokens_decoder": {"5": {key: end[key] for key in end if key != "__type"}}}
@@ -262,14 +262,14 @@ class Classes(Prepared):
             tokens = made.encode(["x <|im_end|> y"], special=False, offsets=True)[0].tokens
             self.assertEqual(sum(token.startswith("\u0120") for token in tokens), special, tokens)
 
-    def test_an_end_that_the_tokenizer_lacks_changes_nothing(self):
+    def test_add_eos_token_has_no_effect_without_eos(self):
         plain = self.loaded("words", {"tokenizer_class": "PreTrainedTokenizerFast"})
         asked = self.loaded("words", {"tokenizer_class": "PreTrainedTokenizerFast"}, {"add_eos_token": True})
         self.assertEqual(asked.ids(["of"]), plain.ids(["of"]))
         own = self.loaded("words", {"eos_token": "[SEP]"}, {"add_eos_token": True})  # replaces [CLS] ... [SEP]
         self.assertEqual(own.ids(["of"]), [plain.ids(["of"])[0][1:]])
 
-    def test_a_tokenizer_that_fails(self):
+    def test_reports_an_error_of_the_tokenizer(self):
         job = self.job("squad", "bert", [squad("\u4e00\u4e01")], local=False)
         harness.save(os.path.join(job["tokenizer"], "tokenizer_config.json"),
                      {"tokenizer_class": "BertTokenizer", "unk_token": "[NEW]"})
@@ -278,7 +278,7 @@ class Classes(Prepared):
             self.run_job(job)
         self.assertEqual(caught.exception.where, job["tokenizer"])
 
-    def test_templates_by_name_and_by_file(self):
+    def test_reads_templates_by_name_and_from_files(self):
         job = self.job("chat", "bytes", [talk(("user", "x"), ("assistant", "y"), tools=[{"type": "function"}])])
         config = os.path.join(job["tokenizer"], "tokenizer_config.json")
         with open(config, encoding="utf-8") as stream:
@@ -295,7 +295,7 @@ class Classes(Prepared):
         job["arguments"]["chat_template"] = cases.CHATML
         self.assertEqual(self.run_job(job), chatml)
 
-    def test_no_template(self):
+    def test_refuses_a_tokenizer_without_template(self):
         self.assertEqual(self.refused("chat", "bytes", [talk(("assistant", "y"))]).what,
                          "ChatDataset requires a tokenizer with chat template support.")
         self.assertEqual(self.refused("xlam", "bytes", [{}], local=False).what,

@@ -1,4 +1,4 @@
-"""Error messages for rows and recipes that a data set refuses."""
+"""Tests of messages about rows and recipes that a data set refuses."""
 
 import json
 import os
@@ -8,14 +8,14 @@ import cases
 from prepared import Prepared, squad, talk
 
 
-class Words(Prepared):
-    def test_an_answer_that_is_a_text(self):
+class Messages(Prepared):
+    def test_name_a_data_set_for_answers_that_are_strings(self):
         fault = self.refused("squad", "bytes", [squad(), {"context": "a", "question": "b", "answers": "c"}], local=False)
         self.assertEqual(fault.what, "`answers` must be {text: [...]}, as in rajpurkar/squad, and is a text; for an answer "
                                      "that is a text use ColumnMappedTextInstructionDataset")
         self.assertTrue(fault.where.endswith("rows.jsonl:2"), fault.where)
 
-    def test_a_date_that_is_none(self):
+    def test_refuse_an_invalid_date(self):
         job = self.job("chat", "qwen", [talk(("user", "x"), ("assistant", "y"))], chat_template=cases.CHATML)
         from faults import Fault
         with self.assertRaises(Fault) as caught:
@@ -23,13 +23,13 @@ class Words(Prepared):
         fault = caught.exception
         self.assertEqual((fault.where, fault.what, fault.hint), ("dataset.date", "'foo' is not a date", "write YYYY-MM-DD"))
 
-    def test_a_split_that_is_not_given(self):
+    def test_ask_for_a_missing_split(self):
         fault = self.refused("chat", "qwen", [talk(("user", "x"), ("assistant", "y"))], local=False, split=None,
                              chat_template=cases.CHATML)
         self.assertEqual((fault.where, fault.what, fault.hint),
                          ("dataset.split", "this data set needs a split", "set dataset.split: train"))
 
-    def test_a_template_that_drops_calls(self):
+    def test_warn_of_a_template_without_tool_calls(self):
         row = {"messages": [{"role": "user", "content": "x"},
                             {"role": "assistant", "content": "y",
                              "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}],
@@ -41,7 +41,7 @@ class Words(Prepared):
             "dataset.chat_template gives another template",
             "rows have `tools`, and the chat template does not name them: they are not in the samples"])
 
-    def test_a_named_template_that_names_tools(self):
+    def test_do_not_warn_of_a_named_template_with_tools(self):
         row = {**talk(("user", "x"), ("assistant", "y")), "tools": [{"type": "function", "function": {"name": "f"}}]}
         job = self.job("chat", "qwen", [row])
         os.mkdir(os.path.join(job["tokenizer"], "additional_chat_templates"))
@@ -52,7 +52,7 @@ class Words(Prepared):
         self.run_job(job)
         self.assertEqual(self.warnings(), [])
 
-    def test_a_longest_text_that_is_no_number(self):
+    def test_refuse_an_invalid_model_max_length(self):
         job = self.job("chat", "qwen", [talk(("user", "x"), ("assistant", "y"))], chat_template=cases.CHATML)
         file = os.path.join(job["tokenizer"], "tokenizer_config.json")
 
@@ -72,7 +72,7 @@ class Words(Prepared):
             self.assertEqual((caught.exception.where, caught.exception.what),
                              (file, f"model_max_length is {written}, not a number of tokens"))
 
-    def test_a_mapped_column_that_no_row_has(self):
+    def test_warn_of_a_mapped_column_that_no_row_has(self):
         self.prepare("columns", "bytes", [{"q": "how", "a": "so"}] * 3,
                      column_mapping={"context": "passge", "question": "q", "answer": "a"})
         self.assertIn("3 rows have no column 'passge', which column_mapping names as the context: their context is empty",

@@ -40,7 +40,7 @@ def byte_level(bos):
 
 
 def pieces():
-    """Like Llama 2: byte fallback, and a space before the text."""
+    """Returns a tokenizer like Llama 2: byte fallback, and a space before the text."""
     made = Tokenizer(models.BPE(fuse_unk=True, byte_fallback=True, unk_token="<unk>"))
     made.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     made.train_from_iterator((text.replace(" ", "\u2581") for text in texts()), trainers.BpeTrainer(
@@ -50,7 +50,7 @@ def pieces():
                                       decoders.Strip(" ", 1, 0)])
     made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     data = json.loads(made.to_str())
-    data["added_tokens"] = data["added_tokens"][:len(SPECIAL)]  # the bytes are plain tokens
+    data["added_tokens"] = data["added_tokens"][:len(SPECIAL)]  # byte tokens are plain tokens
     return Tokenizer.from_str(json.dumps(data))
 
 
