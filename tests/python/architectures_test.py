@@ -1,4 +1,5 @@
-"""One step of transformers' architectures: every gradient compared with plain PyTorch. Image models run on one rank only."""
+"""One step of transformers' architectures: compares every gradient with plain PyTorch. One test passes images to one rank
+only."""
 import os
 import unittest
 

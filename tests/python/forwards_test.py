@@ -51,7 +51,7 @@ def chain(net, x, order=(0, 1, 2, 3)):
     return x
 
 
-def left_out_on_one(net, x, rank, step):
+def skipped_on_one_rank(net, x, rank, step):
     x = net.blocks[0](x)
     if (rank + step) % 2 == 0:
         x = x + net.blocks[1](x)
@@ -84,8 +84,8 @@ def no_gradient_between(net, x, rank, step):
 FORWARDS = {
     "row": lambda net, x, rank, step: chain(net, x),
     "twice": lambda net, x, rank, step: chain(net, x, (0, 1, 1, 2, 0)),
-    "left out": lambda net, x, rank, step: chain(net, x, (0, 3)),
-    "left out on one rank": left_out_on_one,
+    "skipped blocks": lambda net, x, rank, step: chain(net, x, (0, 3)),
+    "skipped on one rank": skipped_on_one_rank,
     "nested": lambda net, x, rank, step: chain(net, net.outer(x), (0, 1)),
     "reversed": lambda net, x, rank, step: chain(net, x, (3, 2, 1, 0)),
     "detached": detached,
@@ -95,7 +95,7 @@ FORWARDS = {
     "autocast": autocast,
     "no gradient between": no_gradient_between,
 }
-# The loop resets gradients between forward and backward, or never.
+# Loops that reset gradients between forward and backward, or never.
 KEPT = ("reset after the forward", "never reset")
 LOOPS = (*KEPT, "two forwards and one backward", "three microbatches", "accumulated without no_sync", "a second backward", "evaluation between", "frozen unit",
          "frozen first", "hooks of the user", "parametrized", "gradient penalty", "two models", "loss of an inner tensor")
@@ -207,7 +207,7 @@ def compare_one(name, fields, world):
 
 @unittest.skipIf(MISSING, MISSING)
 class ForwardsTest(unittest.TestCase):
-    # A backward that gathers the units again, and one after the backward that reduced the step's gradients.
+    # Refused: a backward that gathers the units again, and a second backward after the gradients of the step were reduced.
     REFUSED = {("fsdp2", "gradient penalty"): "create_graph=True", ("megatron_fsdp", "gradient penalty"): "create_graph=True",
                ("megatron", "gradient penalty"): "create_graph=True",
                **{(strategy, "a second backward"): "no_sync()" for strategy in STRATEGIES if strategy != "single"}}

@@ -1,4 +1,4 @@
-"""A training loop with PyTorch's FSDP2, saved by DCP, resumes in heddle."""
+"""Tests that a training loop with PyTorch's FSDP2, saved by DCP, resumes in heddle."""
 import os
 import tempfile
 import unittest
@@ -54,7 +54,7 @@ def imported(place):
             for name in ("nested", "epoch_0_step_2")}
 
 
-def goes_on(place, strategies):
+def resume_in(place, strategies):
     results = {}
     for strategy in strategies:
         for name in ("nested", "epoch_0_step_2"):
@@ -75,13 +75,13 @@ def goes_on(place, strategies):
 
 @unittest.skipIf(MISSING, MISSING)
 class ImportTest(unittest.TestCase):
-    def test_goes_on_from_fsdp2(self):
+    def test_resumes_from_fsdp2(self):
         strategies = os.environ.get("HEDDLE_TEST_STRATEGIES", "ddp,fsdp2,megatron").split(",")
         with tempfile.TemporaryDirectory() as place:
             theirs = ranks.run(fsdp2_loop, 2, place=place)
             told = ranks.run(imported, 1, place=place)[0]
             self.assertEqual([told[name]["step"] for name in told], [3, 3])
-            ours = ranks.run(goes_on, 2, place=place, strategies=strategies)
+            ours = ranks.run(resume_in, 2, place=place, strategies=strategies)
         for rank in range(2):
             for case, losses in ours[rank].items():
                 with self.subTest(case):

@@ -1,4 +1,4 @@
-"""heddle.LightningStrategy compared with Lightning's DDP: losses, norms, validation, resuming, prediction."""
+"""Compares heddle.LightningStrategy with Lightning's DDP: losses, norms, validation, resuming, prediction."""
 import os
 import tempfile
 import unittest

@@ -1,6 +1,6 @@
-"""Random misuses of the Python API: no process dies by a signal, and no rank hangs.
+"""Commits random misuses of the Python API, and checks that no process dies by a signal and no rank hangs.
 
-HEDDLE_MISUSES=300 sets their number, HEDDLE_MISUSE_SEED=N the seed.
+HEDDLE_MISUSES=300 sets the number of misuses, HEDDLE_MISUSE_SEED=N the seed.
 """
 import copy
 import gc
@@ -366,8 +366,8 @@ MISUSES = [read, read, read, order_of_calls, second_backward, backward_of_an_old
            deletions, early_optimizer, clipping, inputs]
 
 
-def together(seed, count):
-    """Commits misuses on all ranks, one after another. After each, trains a new model."""
+def misuse_on_all_ranks(seed, count):
+    """Commits misuses on all ranks, one after another. Trains a new model after each misuse."""
     heddle.init(timeout=TIMEOUT)
     chance, said = random.Random(seed), []
     for index in range(count):
@@ -385,8 +385,8 @@ def together(seed, count):
     return said
 
 
-def alone(seed):
-    """One rank is interrupted, exits or misbehaves at a random moment. The other rank gets an error and exits."""
+def misuse_on_one_rank(seed):
+    """Interrupts one rank, or lets it exit or misbehave, at a random moment. The other rank gets an error and exits."""
     world, chance = heddle.init(timeout=TIMEOUT), random.Random(seed)
     kind, who = chance.choice(["interrupt", "interrupt", "exit", "raise", "kill", "save", "skip"]), chance.randrange(2)
     strategy, moment = chance.choice(["ddp", "fsdp2", "megatron_fsdp", "megatron"]), 0.5 * chance.random()
@@ -424,19 +424,19 @@ class MisuseTest(unittest.TestCase):
         except subprocess.TimeoutExpired:
             for child in children:
                 child.kill()
-            self.fail("the ranks did not end:\n" + "\n".join(child.communicate()[0] for child in children))
+            self.fail("the ranks did not exit:\n" + "\n".join(child.communicate()[0] for child in children))
         return [child.returncode for child in children], "\n".join(outputs)
 
     def test_both_ranks(self):
         for seed in range(SEED, SEED + max(1, COUNT * 5 // 6 // AT_ONCE)):
             with self.subTest(seed=seed), tempfile.TemporaryDirectory() as place:
-                statuses, output = self.end(together, place, seed=seed, count=AT_ONCE)
+                statuses, output = self.end(misuse_on_all_ranks, place, seed=seed, count=AT_ONCE)
                 self.assertEqual(statuses, [0, 0], output)
 
     def test_one_rank(self):
         for seed in range(SEED, SEED + COUNT // 12):
             with self.subTest(seed=seed), tempfile.TemporaryDirectory() as place:
-                statuses, output = self.end(alone, place, seed=seed)
+                statuses, output = self.end(misuse_on_one_rank, place, seed=seed)
                 killed = [status for status in statuses if status < 0 and status != -signal.SIGINT]
                 self.assertEqual(killed, [-signal.SIGKILL] if "kill under" in output else [], output)
 

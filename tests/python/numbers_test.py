@@ -1,4 +1,4 @@
-"""Losses, norms and parameters under each strategy compared with plain PyTorch on the batches of all ranks."""
+"""Compares losses, norms and parameters under each strategy with plain PyTorch on the batches of all ranks."""
 import tempfile
 import unittest
 
@@ -44,7 +44,7 @@ def reference(make, size, steps=STEPS, microbatches=1):
 
 
 def ours(make, fields, steps=STEPS, microbatches=1, compiled=False, **options):
-    """Returns the same under heddle: losses of this rank, norms over all ranks."""
+    """Returns losses and norms of AdamW under heddle: losses of this rank, norms over all ranks."""
     import contextlib
 
     world = heddle.init()
@@ -85,7 +85,7 @@ CASES = {"plain": {}, "tied": {"name": "tied"}, "accumulated": {"microbatches": 
 
 
 def steps_of(strategies):
-    """Runs every case under each strategy in one world, and the same in plain PyTorch."""
+    """Runs every case under each strategy in one process group, and in plain PyTorch."""
     size, results = heddle.init().size, {}
     for case, options in CASES.items():
         make, microbatches = variant(options.get("name", "")), options.get("microbatches", 1)
@@ -169,7 +169,7 @@ class StepsTest(unittest.TestCase):
                     self.assertAlmostEqual(mine, loss, delta=1e-4 * loss)
                     self.assertAlmostEqual(my_norm / norm, 1, delta=1e-3)
 
-    def test_one_layer_is_whole_at_once_and_one_ahead(self):
+    def test_at_most_two_layers_are_gathered(self):
         for found in ranks.run(whole_at_once, 2, layers=24):
             self.assertLessEqual(found, 2)
 

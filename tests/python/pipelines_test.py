@@ -1,4 +1,4 @@
-"""A list of modules in a pipeline compared with plain PyTorch: schedules, tied weights, resuming, exceptions."""
+"""Compares a list of modules in a pipeline with plain PyTorch: schedules, tied weights, resuming, exceptions."""
 import os
 import tempfile
 import unittest
@@ -99,7 +99,7 @@ class PipelinesTest(unittest.TestCase):
                         self.assertAlmostEqual(loss, other, delta=1e-6 * other)
                         self.assertAlmostEqual(norm / other_norm, 1, delta=1e-4)
 
-    def test_an_exception_of_a_piece_comes_out_as_itself(self):
+    def test_exception_of_a_piece_is_raised_unchanged(self):
         self.assertEqual(ranks.run(fails, 1, schedule="1f1b"), ["'mine'"])
 
 

@@ -1,4 +1,4 @@
-"""Process lifecycle: interpreter exit, Ctrl-C, ranks that die, forks, exceptions of Python and of ranks."""
+"""Tests of processes: interpreter exit, Ctrl-C, ranks that die, forks, exceptions of Python and of ranks."""
 import gc
 import multiprocessing
 import os
@@ -24,7 +24,7 @@ from numbers_test import STRATEGIES
 kept = []
 
 
-def ends_with_all_alive(strategy):
+def exits_with_objects_alive(strategy):
     """Leaves a model, a graph and a reference cycle alive at interpreter exit."""
     model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
     batch = tokens(0, 0)
@@ -48,7 +48,7 @@ def deletes_before_backward(strategy):
 
 
 def waits(place, strategy):
-    """Rank 0 waits in a forward for rank 1, which sleeps. Returns how long rank 0 waited after Ctrl-C."""
+    """Lets rank 0 wait in a forward for rank 1, which sleeps. Returns how long rank 0 waited after Ctrl-C."""
     world = heddle.init()
     model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
     if world.rank == 1:
@@ -80,7 +80,7 @@ def forked(queue):
 
 
 def survives(strategy):
-    """Rank 1 kills itself while its forked worker survives. Returns how long rank 0 waits, and its error."""
+    """Kills rank 1 while its forked worker survives. Returns how long rank 0 waits, and its error."""
     world = heddle.init()
     model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
     context = multiprocessing.get_context("fork")
@@ -109,7 +109,7 @@ class Own(Exception):
 
 
 def exceptions(strategy):
-    """A Python exception in a unit is raised unchanged, and the next step works."""
+    """Raises exceptions in two forwards and in a backward, and returns their messages."""
     model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     batch = tokens(0, heddle.init().rank)
@@ -135,7 +135,7 @@ def exceptions(strategy):
 
 
 def forks(strategy):
-    """A forked child that uses the model is refused. Data loaders with forked workers work."""
+    """Uses the model in a forked child, and a data loader with forked workers. Returns the error of the child."""
     model = heddle.fully_shard(llama(), **STRATEGIES[strategy][1])
     loader = torch.utils.data.DataLoader([tokens(i, heddle.init().rank, rows=1)[0] for i in range(8)], batch_size=2, num_workers=2)
     for batch in loader:
@@ -156,17 +156,17 @@ def forks(strategy):
 class ProcessTest(unittest.TestCase):
     strategies = tuple(os.environ.get("HEDDLE_TEST_STRATEGIES", "ddp,fsdp2").split(","))
 
-    def test_ends_with_status_0(self):
+    def test_exits_with_status_0(self):
         for strategy in self.strategies:
             with self.subTest(strategy):
-                self.assertTrue(all(ranks.run(ends_with_all_alive, 2, strategy=strategy)))
+                self.assertTrue(all(ranks.run(exits_with_objects_alive, 2, strategy=strategy)))
 
-    def test_a_graph_may_outlive_its_model(self):
+    def test_graph_may_outlive_its_model(self):
         for strategy in self.strategies:
             with self.subTest(strategy):
                 self.assertTrue(all(ranks.run(deletes_before_backward, 2, strategy=strategy)))
 
-    def test_an_interrupt_ends_a_wait(self):
+    def test_interrupt_ends_a_wait(self):
         for strategy in self.strategies:
             with self.subTest(strategy), tempfile.TemporaryDirectory() as place:
                 children = ranks.start(waits, 2, {"place": place, "strategy": strategy}, place)
@@ -175,7 +175,7 @@ class ProcessTest(unittest.TestCase):
                 with open(os.path.join(place, "0.json")) as file:
                     self.assertLess(float(file.read()), 2.0)
 
-    def test_a_killed_rank_is_told(self):
+    def test_reports_a_killed_rank(self):
         for strategy in self.strategies:
             with self.subTest(strategy), tempfile.TemporaryDirectory() as place:
                 children = ranks.start(survives, 2, {"strategy": strategy}, place)
@@ -188,7 +188,7 @@ class ProcessTest(unittest.TestCase):
                 self.assertEqual(code, "rank_lost")
                 self.assertLess(float(seconds), 10)
 
-    def test_exceptions_of_python_come_out_as_themselves(self):
+    def test_python_exceptions_are_raised_unchanged(self):
         for strategy in self.strategies:
             with self.subTest(strategy):
                 for said in ranks.run(exceptions, 2, strategy=strategy):

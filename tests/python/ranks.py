@@ -53,8 +53,8 @@ def run(function, ranks=2, **arguments):
         except subprocess.TimeoutExpired:
             for child in children:
                 child.kill()
-            raise AssertionError("the ranks did not end:\n" + "\n".join(child.communicate()[0] for child in children)) from None
-        failed = [f"rank {rank} ended with status {child.returncode}:\n{output}"
+            raise AssertionError("the ranks did not exit:\n" + "\n".join(child.communicate()[0] for child in children)) from None
+        failed = [f"rank {rank} exited with status {child.returncode}:\n{output}"
                   for rank, (child, output) in enumerate(zip(children, outputs)) if child.returncode != 0]
         if failed:
             raise AssertionError("\n".join(failed))

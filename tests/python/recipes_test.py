@@ -1,4 +1,4 @@
-"""heddle.check and heddle.train: verdicts, errors, callbacks, interrupts. Runs without torch."""
+"""Tests of heddle.check, heddle.plan and heddle.train: results, errors, callbacks, interrupts. Runs without torch."""
 import os
 import pathlib
 import signal
@@ -100,14 +100,14 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(caught.exception.code, "config")
         self.assertIn("optimizer.lr", caught.exception.where)
 
-    def test_an_exception_of_the_callback_stops_the_run(self):
+    def test_exception_of_the_callback_stops_the_run(self):
         def stop(line):
             if line["step"] == 2:
                 raise ZeroDivisionError("mine")
         with self.assertRaisesRegex(ZeroDivisionError, "mine"):
             heddle.train(recipe(self.place), on_step=stop, overrides={"step_scheduler.max_steps": 400}, progress=False)
 
-    def test_an_interrupt_saves_and_goes_on_as_itself(self):
+    def test_interrupt_saves_and_is_raised_unchanged(self):
         steps, where = [], os.path.join(self.place, "interrupted")
 
         def interrupt_once(line):
@@ -122,24 +122,24 @@ class ProgramTest(unittest.TestCase):
         self.assertLess(time.monotonic() - began, 60)
         self.assertTrue(os.path.exists(os.path.join(where, "LATEST")))
 
-    def test_a_recipe_of_values_that_yaml_lacks_is_refused(self):
+    def test_refuses_values_that_yaml_lacks(self):
         with self.assertRaises(heddle.Error) as caught:
             heddle.check(recipe(self.place, optimizer={"lr": object()}))
         self.assertIn("object", caught.exception.message)
 
 
 class ImportTest(unittest.TestCase):
-    def test_import_takes_no_torch(self):
+    def test_import_does_not_import_torch(self):
         code = "import heddle, sys; sys.exit('torch' in sys.modules)"
         self.assertEqual(subprocess.run([sys.executable, "-c", code]).returncode, 0)
 
-    def test_an_error_is_found_between_other_lines(self):
+    def test_error_is_found_between_other_lines(self):
         self.assertIsNone(error_in_output("header\n{\"loss\": 1}\n"))
         error = error_in_output('header\n{"error": {"code": "io", "where": "a", "what": "b", "hint": "c"}}\n')
         self.assertEqual((error.code, error.where, error.message, error.hint), ("io", "a", "b", "c"))
         self.assertEqual(str(error), "error[io] a: b\n  hint: c")
 
-    def test_plot_leaves_out_what_is_not_finite(self):
+    def test_plot_skips_losses_that_are_not_finite(self):
         self.assertEqual(plot([float("nan")]), "")
         self.assertIn("polyline", plot([3.0, float("inf"), 2.0]))
 

@@ -1,4 +1,4 @@
-"""Checkpoints across strategies and ranks, exports, models on meta, whole parameters, released parameters."""
+"""Tests of checkpoints across strategies and ranks, exports, models on meta, whole and released parameters."""
 import copy
 import os
 import tempfile
@@ -49,7 +49,7 @@ def save_halfway(strategies, place):
     return results
 
 
-def go_on(strategies, saved, place):
+def resume_from(strategies, saved, place):
     """Loads each strategy's checkpoint, and trains 2 steps on the batches of 2 ranks."""
     results = {}
     world = heddle.init()
@@ -87,7 +87,7 @@ def exported(strategies, place):
             heddle.save_pretrained(model, where)
             with heddle.unsharded(model):
                 mine = model(input_ids=tokens(9, 0)).logits
-                with torch.no_grad():  # parts of the model by themselves
+                with torch.no_grad():  # calls parts of the model by themselves
                     parts = model.lm_head(model.model(input_ids=tokens(9, 0)).last_hidden_state)
             theirs = type(llama()).from_pretrained(where)(input_ids=tokens(9, 0)).logits
             results[f"{strategy}, tied {tied}"] = max((each - theirs).abs().max().item() for each in (mine, parts))
@@ -177,13 +177,13 @@ def optimizers_and_clipping(strategy):
 
 @unittest.skipIf(MISSING, MISSING)
 class CheckpointTest(unittest.TestCase):
-    def test_go_on_with_other_strategies_and_ranks(self):
+    def test_resumes_with_other_strategies_and_ranks(self):
         with tempfile.TemporaryDirectory() as place:
             saved = ["ddp", *SHARDED]
             first = ranks.run(save_halfway, 2, strategies=saved, place=place)
             expected = {name: [sum(each) / 2 for each in zip(*(result[name] for result in first))] for name in saved}
-            two = ranks.run(go_on, 2, strategies=["ddp", "fsdp2", "megatron"], saved=saved, place=place)
-            one = ranks.run(go_on, 1, strategies=["single", "fsdp2"], saved=saved, place=place)[0]
+            two = ranks.run(resume_from, 2, strategies=["ddp", "fsdp2", "megatron"], saved=saved, place=place)
+            one = ranks.run(resume_from, 1, strategies=["single", "fsdp2"], saved=saved, place=place)[0]
             means = {case: [sum(each) / 2 for each in zip(*(result[case] for result in two))] for case in two[0]}
             for case, losses in [*means.items(), *one.items()]:
                 with self.subTest(case):
@@ -201,7 +201,7 @@ class CheckpointTest(unittest.TestCase):
         for result in ranks.run(generated, 2, strategy="fsdp2"):
             self.assertTrue(result[0])
 
-    def test_meta_reads_half_of_the_bytes(self):
+    def test_model_on_meta_reads_half_of_the_bytes(self):
         with tempfile.TemporaryDirectory() as place:
             for result in ranks.run(on_meta, 2, strategies=["ddp", "fsdp2", "megatron_fsdp", "megatron"], place=place):
                 for strategy, (part, ours, theirs) in result.items():

@@ -1,4 +1,4 @@
-"""Trainers of transformers, TRL and accelerate, with and without peft adapters, compared with themselves under DDP."""
+"""Compares trainers of transformers, TRL and accelerate under heddle with DDP, with and without peft adapters."""
 import os
 import tempfile
 import unittest
