@@ -7,7 +7,7 @@ source=$1 misuses=$2 prefix=$3
 heddle=$prefix/bin/heddle
 cd "$outside"
 
-say "before it is built, neither its model nor its axis is known"
+say "the model and the axis acme are unknown before the plugin is built"
 export HEDDLE_PLUGIN_PATH=
 # 4 ranks do not divide these sizes, and sequences are padded.
 cat >run.yaml <<'YAML'
@@ -24,10 +24,10 @@ dataset: {_target_: NanogptDataset, file_pattern: tokens.bin, seq_len: 13}
 YAML
 python3 -c 'print(" ".join(str(i * i % 97) for i in range(600)))' >text
 "$heddle" data text --out tokens.bin
-"$heddle" check run.yaml --distributed "{strategy: single}" >out 2>&1 && fail "there is no model acme yet"
+"$heddle" check run.yaml --distributed "{strategy: single}" >out 2>&1 && fail "the check accepts an unknown model"
 expect "model_type 'acme' is not built" out
 "$heddle" check run.yaml --only distributed --world-size 2 --distributed "{strategy: ddp, acme_size: 2}" >out 2>&1 &&
-  fail "there is no axis acme yet"
+  fail "the check accepts an unknown axis"
 expect "acme_size" out
 
 say "builds it with find_package(HeddleSdk)"
@@ -60,7 +60,7 @@ run recompute 2 "strategy: fsdp2, $float32, acme_size: 2, activation_checkpointi
 run pipeline 4 "strategy: fsdp2, $float32, pp_size: 2, acme_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}"
 run megatron 2 "strategy: megatron_fsdp, acme_size: 2"
 
-say "losses, norms, the auxiliary loss and the metric are those of one rank"
+say "losses, norms, the auxiliary loss and the metric equal those of one rank"
 python3 - single.jsonl microbatches.jsonl ddp*.jsonl fsdp2*.jsonl replicas.jsonl recompute.jsonl pipeline.jsonl megatron.jsonl <<'PY' ||
 import json, sys
 read = lambda file: [json.loads(line) for line in open(file)]
@@ -80,7 +80,7 @@ for file in sys.argv[2:]:
 PY
   fail "a run differs from that of one rank"
 
-say "so are the parameters"
+say "the parameters equal those of one rank"
 python3 - out_*/LATEST/model/consolidated <<'PY' || fail "parameters differ"
 import json, pathlib, struct, sys
 def read(place):
@@ -109,15 +109,15 @@ refused() {
   shift 3
   say "refused: $distributed"
   "$heddle" train run.yaml --nproc-per-node "$ranks" --distributed "{$distributed}" --checkpoint "{checkpoint_dir: out_no}" \
-    "$@" >out 2>&1 && fail "it should not train"
+    "$@" >out 2>&1 && fail "the run is not refused"
   expect "$text" out
 }
-say "what a person may do wrong"
+say "mistakes in a recipe are refused"
 refused "acme_size" 4 "strategy: ddp, acme_size: 3"
 refused "the model has no layer named up_proj or down_proj, and acme splits no other" 2 "strategy: ddp, acme_size: 2" \
   --model "{_target_: from_config, config: {model_type: acme, vocab_size: 256, num_hidden_layers: 0}, dtype: float32}"
 
-say "what a plugin may do wrong"
+say "mistakes of a plugin are refused"
 cp -r "$misuses" misuses
 build "$outside/misuses" "$prefix" build_misuses
 export HEDDLE_PLUGIN_PATH="$outside/build/plugins:$outside/build_misuses/plugins"

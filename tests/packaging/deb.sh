@@ -4,16 +4,16 @@
 dist=$1 torch=$2
 command -v dpkg-deb >/dev/null || { say "dpkg-deb is not installed: nothing to test"; exit 0; }
 deb=$(echo "$dist"/heddle_*.deb)
-[ -e "$deb" ] || fail "there is no package in $dist"
+[ -e "$deb" ] || fail "$dist contains no Debian package"
 
-say "its control data name what it needs"
+say "the control data name the required packages"
 dpkg-deb --field "$deb" | tee "$outside/control"
 expect "Package: heddle" "$outside/control"
 expect "Maintainer: A Maintainer <a@example.org>" "$outside/control"
-grep -qE '^Depends: libc6 \(>= 2\.[0-9]+\), libstdc\+\+6 \(>= [0-9]+\), libgcc-s1, libgomp1$' "$outside/control" || fail "Depends"
-dpkg-deb --contents "$deb" | awk '$2 != "root/root" {exit 1}' || fail "not all files are root's"
+grep -qE '^Depends: libc6 \(>= 2\.[0-9]+\), libstdc\+\+6 \(>= [0-9]+\), libgcc-s1, libgomp1$' "$outside/control" || fail "Depends has other packages"
+dpkg-deb --contents "$deb" | awk '$2 != "root/root" {exit 1}' || fail "root does not own every file"
 
-say "the program runs from the root it is unpacked to"
+say "the program runs from the directory to which the package is unpacked"
 root="$outside/a root"
 dpkg -x "$deb" "$root"
 (cd "$root" && dpkg-deb --control "$deb" "$outside/control.d" && md5sum --quiet -c "$outside/control.d/md5sums")
@@ -22,12 +22,12 @@ find "$root/usr/lib/heddle" -type f \( -name '*.so*' -o -path '*/libexec/*' \) -
   sed -nE 's/.*NEEDED.*\[(.*)\]/\1/p' | sort -u | while read -r library; do
   case $library in
     libc.so.6 | libm.so.6 | ld-linux* | libstdc++.so.6 | libgcc_s.so.1 | libgomp*.so.1 | libtorch* | libc10* | libcud* | libnccl*) ;;
-    *) [ -e "$root/usr/lib/heddle/lib/$library" ] || fail "$library is in no package of Depends" ;;
+    *) [ -e "$root/usr/lib/heddle/lib/$library" ] || fail "neither the package nor Depends contains $library" ;;
   esac
 done
 for file in usr/share/man/man1/heddle.1.gz usr/share/bash-completion/completions/heddle usr/share/zsh/vendor-completions/_heddle \
   usr/share/fish/vendor_completions.d/heddle.fish usr/share/doc/heddle/README.md usr/share/doc/heddle/copyright usr/lib/heddle/include/heddle/sdk.h; do
-  [ -e "$root/$file" ] || fail "$file is not in it"
+  [ -e "$root/$file" ] || fail "the package does not contain $file"
 done
 cd "$outside"
 clean() { env -i PATH="$root/usr/bin:/usr/bin:/bin" HOME="$outside" HEDDLE_TORCH="$torch" OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= "$@"; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds an external C++ program (find_package(Heddle), torch::nn model), runs each strategy. Arguments: SOURCE PREFIX.
+# Builds an external C++ program (find_package(Heddle), torch::nn model) and runs each strategy. Arguments: SOURCE PREFIX.
 . "$(dirname "$0")/common.sh"
 source=$1 prefix=$2
 cp -r "$source" "$outside/embed"
@@ -15,7 +15,7 @@ float32="{param_dtype: float32, reduce_dtype: float32}"
 for section in "strategy: ddp" "strategy: fsdp2, mp_policy: $float32" "strategy: megatron" \
   "strategy: megatron, use_distributed_optimizer: true" "strategy: megatron_fsdp" "strategy: hello"; do
   for ranks in 1 2 3; do
-    say "$section on $ranks rank(s) against plain torch::nn"
+    say "$section on $ranks rank(s) compared with plain torch::nn"
     "$embed" "$section" "$ranks"
   done
 done
@@ -23,19 +23,19 @@ for section in "strategy: single" "strategy: ddp" "strategy: fsdp2, mp_policy: $
   "strategy: megatron_fsdp"; do
   for ranks in 1 2 3; do
     if [ "$section" = "strategy: single" ] && [ "$ranks" != 1 ]; then continue; fi
-    say "$section on $ranks rank(s), where the model's own forward skips a layer"
+    say "$section on $ranks rank(s) with a forward that skips a layer"
     "$embed" "$section" "$ranks" own
   done
 done
-say "fsdp2 in its default bfloat16: the loss is summed in float32"
-"$embed" "strategy: fsdp2" 1 >"$outside/out" || true  # beyond the limit of float32
+say "fsdp2 in bfloat16, its default: the loss is summed in float32"
+"$embed" "strategy: fsdp2" 1 >"$outside/out" || true  # exceeds the tolerance of float32
 grep -Eq 'largest difference: ([1-3][.][0-9]e-03|[1-9][.][0-9]e-0[45]) ' "$outside/out" || fail "$(cat "$outside/out")"
-say "a LibTorch that is not there"
+say "a missing LibTorch is refused"
 "$CMAKE_COMMAND" -S "$outside/embed" -B "$outside/other" -DCMAKE_PREFIX_PATH="$prefix" -DHEDDLE_TORCH=/no/torch \
-  >"$outside/out" 2>&1 && fail "it should not configure"
+  >"$outside/out" 2>&1 && fail "CMake configures without LibTorch"
 expect "No LibTorch in '/no/torch'" "$outside/out"
-say "a strategy that is not there"
+say "an unknown strategy is refused"
 mkdir "$outside/room"
-TMPDIR="$outside/room" "$embed" "strategy: fsdp7" 1 >"$outside/out" 2>&1 && fail "it should not train"
-rmdir "$outside/room" || fail "it should leave nothing behind"
+TMPDIR="$outside/room" "$embed" "strategy: fsdp7" 1 >"$outside/out" 2>&1 && fail "the program trains with an unknown strategy"
+rmdir "$outside/room" || fail "the program leaves temporary files"
 expect "error[plugin_missing] embed:1 distributed.strategy: Unknown strategy: fsdp7" "$outside/out"

@@ -10,17 +10,17 @@ for file in bin/heddle lib/libheddle.so lib/libheddle_base.so lib/libheddle_run.
   share/bash-completion/completions/heddle share/zsh/site-functions/_heddle share/fish/vendor_completions.d/heddle.fish share/man/man1/heddle.1 \
   share/doc/heddle/LICENSE share/doc/heddle/README.md share/doc/heddle/sdk/README.md share/doc/heddle/docs/embedding.md \
   lib/simulated/libheddle_simulated.so share/doc/heddle/lib/simulated/README.md; do
-  [ -e "$prefix/$file" ] || { echo "FAILED: $prefix/$file is not there" >&2; exit 1; }
+  [ -e "$prefix/$file" ] || { echo "FAILED: $prefix/$file does not exist" >&2; exit 1; }
 done
 "$prefix/bin/heddle" plugins list | tee "$prefix/list.txt"
 grep -qF "searched: $(realpath "$prefix")/lib/plugins" "$prefix/list.txt"
 # Every link of the installed documents leads to an existing file.
 find "$prefix/share/doc/heddle" -name '*.md' | while read -r page; do
   awk '/^```/ {code = !code} !code' "$page" | { grep -oE '\]\([^)#: ]+[)#]' || true; } | sed 's/^](//; s/[)#]$//' | while read -r link; do
-    [ -e "$(dirname "$page")/$link" ] || { echo "FAILED: $page links to $link, which is not there" >&2; exit 1; }
+    [ -e "$(dirname "$page")/$link" ] || { echo "FAILED: $page links to $link, which does not exist" >&2; exit 1; }
   done
 done
-# The installed program finds the simulated device beside its plugins. If the device is missing, the error names the path.
+# The installed program finds the simulated device next to its plugins. If the device is missing, the error names the path.
 check=("$prefix/bin/heddle" plugins check "$prefix/lib/plugins/libheddle_adamw.so" --device simulated --ranks 1,2)
 "${check[@]}" | tee "$prefix/check.txt"
 grep -qF "ok    models are trained on the device 'simulated'" "$prefix/check.txt"
@@ -34,4 +34,4 @@ diff "$prefix/missing.txt" - <<END
 error[plugin_missing] heddle plugins check --device: libheddle_simulated.so is not in $place/plugins, $place/simulated
   hint: build the target heddle_simulated, or add its directory to HEDDLE_PLUGIN_PATH
 END
-[ "$status" -eq 2 ] || { echo "FAILED: the status is $status, not 2" >&2; exit 1; }
+[ "$status" -eq 2 ] || { echo "FAILED: the status is $status, expected 2" >&2; exit 1; }

@@ -36,11 +36,11 @@ assert all(line["tflops"] > 0 and line["mfu"] > 0 for line in lines)
 PY
 }
 
-say "without a plugin a model_type is unknown"
+say "a model_type without a plugin is unknown"
 export HEDDLE_PLUGIN_PATH=
 cp -r "$golden/gpt2" unknown
 sed -i 's/"model_type": "gpt2"/"model_type": "acme_gpt"/' unknown/config.json
-"$heddle" convert unknown sharded >out 2>&1 && fail "there is no acme_gpt"
+"$heddle" convert unknown sharded >out 2>&1 && fail "convert accepts an unknown model_type"
 expect "model_type 'acme_gpt' is not built; available: " out
 expect ", step3p5 (searched $(realpath "$prefix")/lib/plugins)" out
 
@@ -68,7 +68,7 @@ run tensor gpt2 2 "strategy: ddp, tp_size: 2"
 run tensor_untied gpt2_untied 2 "strategy: fsdp2, $float32, tp_size: 2"
 run sequence gpt2_untied 2 "strategy: fsdp2, $float32, tp_size: 2, sequence_parallel: true"
 
-say "what is exported has transformers' names and shapes, and the values of the run, on any topology"
+say "exports have transformers' names and shapes, and equal values on every topology"
 python3 - "$golden/gpt2/model.safetensors" out_*/LATEST/model/consolidated <<'PY' || fail "exports differ"
 import json, pathlib, struct, sys
 def read(file):
@@ -88,7 +88,7 @@ for group in (tied, {place: tensors for place, tensors in runs.items() if place 
     first = next(iter(group.values()))
     for place, tensors in group.items():
         assert {n: t[0] for n, t in tensors.items()} == {n: t[0] for n, t in first.items()}, place
-        for name in first:  # the gradient of a bias of keys is noise around zero, which AdamW makes large
+        for name in first:  # AdamW amplifies the gradients of key biases, which are noise around zero
             kept = [i for i in range(len(first[name][1])) if not (name.endswith("c_attn.bias") and 36 <= i < 72)]
             worst = max(abs(tensors[name][1][i] - first[name][1][i]) for i in kept)
             assert worst < 2e-4, (place, name, worst)
@@ -98,7 +98,7 @@ assert all(max(abs(a - b) for a, b in zip(one[n][1], start[n][1])) > 1e-4 for n 
 PY
 
 for case in gpt2 gpt2_untied; do
-  say "$case: to a sharded model and back, byte for byte"
+  say "$case: converting to a sharded model and back gives the same bytes"
   "$heddle" convert "$golden/$case" "sharded_$case" --nproc-per-node 3
   "$heddle" convert "sharded_$case" "back_$case" --nproc-per-node 2
   for file in "$golden/$case"/model*; do cmp "$file" "back_$case/$(basename "$file")"; done
@@ -119,11 +119,11 @@ PY
 "$heddle" generate out_half --tokens 1,2,3 --max-new-tokens 8 --temperature 0 | tee generated
 "$heddle" generate out_single --tokens 1,2,3 --max-new-tokens 8 --temperature 0 | cmp - generated
 
-say "what the family refuses"
+say "the family refuses unsupported configurations"
 "$heddle" check run.yaml --elsewhere --dataset "{file_pattern: none.bin, seq_len: 17}" \
   --model "{config: {model_type: gpt2, n_head: 4, n_embd: 30, resid_pdrop: 0.0, embd_pdrop: 0.0, attn_pdrop: 0.0}}" \
-  >out 2>&1 && fail "4 heads do not divide 30"
+  >out 2>&1 && fail "the check accepts n_embd 30 with 4 heads"
 expect "n_embd 30 is not a multiple of n_head 4" out
 "$heddle" check run.yaml --elsewhere --dataset "{file_pattern: none.bin, seq_len: 17}" \
-  --model "{config: {model_type: gpt2}}" >out 2>&1 && fail "dropout"
+  --model "{config: {model_type: gpt2}}" >out 2>&1 && fail "the check accepts dropout"
 expect "resid_pdrop is absent, which means 0.1; dropout is not built" out

@@ -4,17 +4,17 @@
 . "$(dirname "$0")/common.sh"
 dist=$1 torch=$2
 wheel=$(echo "$dist"/heddle-*.whl)
-[ -e "$wheel" ] || fail "there is no wheel in $dist"
+[ -e "$wheel" ] || fail "$dist contains no wheel"
 
 say "the wheel's record names each file with its hash"
 python3 - "$wheel" <<'END'
 import base64, csv, hashlib, io, sys, zipfile
 wheel = zipfile.ZipFile(sys.argv[1])
 names = set(wheel.namelist())
-assert any(name.endswith(".dist-info/LICENSE") for name in names), "no licence"
+assert any(name.endswith(".dist-info/LICENSE") for name in names), "the wheel has no LICENSE"
 record = next(name for name in names if name.endswith(".dist-info/RECORD"))
 rows = list(csv.reader(io.StringIO(wheel.read(record).decode())))
-assert {row[0] for row in rows} == names and len(rows) == len(names), "names"
+assert {row[0] for row in rows} == names and len(rows) == len(names), "RECORD does not list every file once"
 for name, digest, size in rows:
     if name != record:
         data = wheel.read(name)
@@ -22,7 +22,7 @@ for name, digest, size in rows:
         assert int(size) == len(data), name
 END
 
-say "a fresh environment that has torch"
+say "pip installs the wheel into a new environment with torch"
 venv="$outside/a venv"
 python3 -m venv --without-pip "$venv"
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
@@ -39,7 +39,7 @@ for file in man/man1/heddle.1 bash-completion/completions/heddle zsh/site-functi
   [ -e "$venv/share/$file" ] || fail "share/$file is not installed"
 done
 
-say "it checks and trains two steps on two ranks"
+say "the program checks a recipe and trains two steps on two ranks"
 tree=$(clean python -c 'import heddle; print(heddle.prefix)')
 clean heddle plugins list >out
 expect "searched: $tree/lib/plugins" out
@@ -47,9 +47,9 @@ clean heddle data "$tree/examples/fsdp2.yaml" --out train.bin
 run=("$tree/examples/fsdp2.yaml" --dataset.file_pattern "$outside/train.bin" --dataset.seq_len 16
   --step_scheduler.max_steps 2 --lr_scheduler none --checkpoint.checkpoint_dir "$outside/run")
 clean heddle train "${run[@]}" --nproc-per-node 2
-[ "$(wc -l <run/training.jsonl)" -eq 2 ] || fail "two steps were asked for"
+[ "$(wc -l <run/training.jsonl)" -eq 2 ] || fail "the run did not take two steps"
 
-say "the module checks and trains, and names what it lacks"
+say "the Python module checks and trains"
 clean python - "$tree/examples/fsdp2.yaml" "$outside/train.bin" <<'END'
 import sys
 import heddle
@@ -61,19 +61,19 @@ assert len(heddle.train(recipe, ranks=2, overrides=changes, progress=False).loss
 try:
     import torch
 except ImportError as error:
-    print("no engine here, as torch is not whole:", error)
+    print("the engine is not tested, because torch cannot be imported:", error)
     sys.exit()
 model = heddle.fully_shard(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)), strategy="ddp")
 model(torch.ones(2, 4)).sum().backward()
 assert all(parameter.grad is not None for parameter in model.parameters())
 END
 
-say "a plugin's project finds the SDK of it"
+say "the project of a plugin finds the SDK of the wheel"
 clean heddle plugins new mine >/dev/null
-HEDDLE_TORCH=$torch "${CMAKE_COMMAND:-cmake}" -S mine -B built -DCMAKE_PREFIX_PATH="$tree" >out 2>&1 || { cat out; fail "it does not configure"; }
+HEDDLE_TORCH=$torch "${CMAKE_COMMAND:-cmake}" -S mine -B built -DCMAKE_PREFIX_PATH="$tree" >out 2>&1 || { cat out; fail "CMake cannot configure the project"; }
 grep -E '^(Heddle|HeddleSdk)_DIR:PATH=' built/CMakeCache.txt | tee out
 expect "=$tree/lib/cmake/Heddle" out
 
-say "it goes away whole"
+say "pip uninstalls every file"
 python3 -m pip --python "$venv/bin/python" uninstall --quiet --yes --disable-pip-version-check heddle
-[ ! -e "$venv/bin/heddle" ] && [ ! -e "$site/heddle/bin" ] || fail "files are left"
+[ ! -e "$venv/bin/heddle" ] && [ ! -e "$site/heddle/bin" ] || fail "pip left files"
