@@ -60,7 +60,7 @@ def write_tokens(file, tokens):
 
 
 def train(heddle, folder, run, model, distributed, steps, rate, ranks, dtype=None):
-    """Returns the validation loss at the end."""
+    """Trains a model, and returns the validation loss at the end."""
     config = {
         "seed": 3,
         "step_scheduler": {"global_batch_size": 4, "local_batch_size": 2, "max_steps": steps, "val_every_steps": steps},
@@ -92,7 +92,7 @@ def saved_tensors(model):
 
 
 def stored(folder):
-    """Returns {name: (file, dtype)}."""
+    """Returns {name: (file, dtype)} of the tensors in a model directory."""
     out = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
@@ -114,7 +114,7 @@ def check(heddle, folder, original, name, dtype, distributed, held_out, run_dtyp
     run = folder / name
     loss = train(heddle, folder, run, original, distributed, steps=2, rate=1e-2, ranks=2, dtype=run_dtype)
     exported = run / "LATEST" / "model" / "consolidated"
-    assert stored(exported) == stored(original), "files and dtypes are not the original's"
+    assert stored(exported) == stored(original), "files and dtypes differ from the original model"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model, report = AutoModelForCausalLM.from_pretrained(exported, dtype=dtype, output_loading_info=True)
@@ -123,7 +123,7 @@ def check(heddle, folder, original, name, dtype, distributed, held_out, run_dtyp
     for key, values in saved.items():
         assert torch.equal(state[key], values.to(state[key].dtype)), key
     before = {key: value for key, value in AutoModelForCausalLM.from_pretrained(original).state_dict().items()}
-    assert any(not torch.equal(before[key], state[key]) for key in saved), "nothing was trained"
+    assert any(not torch.equal(before[key], state[key]) for key in saved), "training changed no tensor"
     theirs = loss_of(model.float().eval(), held_out)
     ours = train(heddle, folder, folder / f"{name}_again", exported, {"strategy": "single"}, steps=1, rate=0.0, ranks=1,
                  dtype="float32")
@@ -137,7 +137,7 @@ def check(heddle, folder, original, name, dtype, distributed, held_out, run_dtyp
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--heddle", default="build/heddle")
-    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--only", default="", help="run the cases whose name contains this text")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable_progress_bar()

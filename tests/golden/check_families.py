@@ -128,7 +128,7 @@ def keys(folder):
 def check_export(heddle, folder, original, rows, final):
     exported = (folder / "single" / "LATEST" / "model" / "consolidated").resolve()
     of_text = {key for key in keys(original) if not key.startswith(("model.vision_", "vision_tower."))}
-    assert keys(exported) == of_text, f"other keys: {keys(exported) ^ of_text}"
+    assert keys(exported) == of_text, f"the export has different keys: {keys(exported) ^ of_text}"
     prompt = rows[0, :5].tolist()
     ours = run(heddle, "generate", exported, "--tokens", ",".join(map(str, prompt)), "--max-new-tokens", 8, "--temperature", 0)
     named = folder / original.name
@@ -188,8 +188,9 @@ def check(heddle, original, topologies):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--heddle", default="build/heddle")
-    parser.add_argument("--only", default="", help="a golden case, or families whose name holds this")
-    parser.add_argument("--topologies", nargs="*", default=[], help=f"some of: {', '.join(TOPOLOGIES)} (single is needed)")
+    parser.add_argument("--only", default="", help="run one golden case, or the families whose name contains this text")
+    parser.add_argument("--topologies", nargs="*", default=[],
+                        help=f"run these topologies, including single: {', '.join(TOPOLOGIES)}")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable_progress_bar()

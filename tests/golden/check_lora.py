@@ -125,7 +125,7 @@ def check(heddle, examples, kind):
             worst = [max(abs(a[key] - b[key]) / b[key] for a, b in zip(lines, wanted)) for key in ("loss", "grad_norm")]
             ours = load_file(adapter_of(folder, name) / "adapter_model.safetensors")
             theirs = load_file(folder / "peft" / "adapter_model.safetensors")
-            assert ours.keys() == theirs.keys(), f"other names: {sorted(ours.keys() ^ theirs.keys())[:6]}"
+            assert ours.keys() == theirs.keys(), f"tensor names differ: {sorted(ours.keys() ^ theirs.keys())[:6]}"
             apart = max((ours[key] - theirs[key]).abs().max().item() for key in ours)
             good = len(lines) == STEPS and worst[0] <= 2e-5 and worst[1] <= 2e-4 and apart <= 1e-4
             print(f"{'equal  ' if good else 'DIFFERS'} {kind:10} {name:7} {len(ours)} tensors, loss by {worst[0]:.1e}, norm "
@@ -139,8 +139,8 @@ def check(heddle, examples, kind):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--heddle", default="build/heddle")
-    parser.add_argument("--examples", required=True, type=pathlib.Path, help="AutoModel's folder of recipes")
-    parser.add_argument("--only", default="", help=f"a part of: {', '.join(KINDS)}")
+    parser.add_argument("--examples", required=True, type=pathlib.Path, help="the directory examples of an AutoModel clone")
+    parser.add_argument("--only", default="", help=f"run the kinds whose name contains this text: {', '.join(KINDS)}")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for kind in KINDS:

@@ -65,14 +65,14 @@ def check(place, heddle, name):
     theirs = model.generate(**prompt, max_new_tokens=200, do_sample=False)[0].tolist()
     ids = ",".join(map(str, prompt["input_ids"][0].tolist()))
     ours = run(f"heddle generate run --tokens {ids} --max-new-tokens 200 --temperature 0", place, environment)
-    assert [int(word) for word in ours.split(",")] == theirs, f"{name}: {ours} is not {theirs}"
+    assert [int(word) for word in ours.split(",")] == theirs, f"{name}: heddle {ours}, transformers {theirs}"
     print(f"{name:28} {len(theirs)} tokens equal, {outputs[3].strip()[:60]!a}", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--heddle", default="build/heddle", type=pathlib.Path)
-    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--only", default="", help="run the cases whose name contains this text")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable_progress_bar()

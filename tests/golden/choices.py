@@ -87,7 +87,7 @@ def draw(make_data, model, train):
         data = make_data()
         if distance(model, data, train) >= LEAST:
             return data
-    raise RuntimeError("no data keep every choice from its border: let the model choose less often")
+    raise RuntimeError("none of 1000 draws keeps every choice at a distance from its border. Reduce the model's choices.")
 
 
 def main():

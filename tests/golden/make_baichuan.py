@@ -45,7 +45,7 @@ def rms(x, weight):
 
 
 def turned(x):
-    """x: [rows, heads, sequence, dim]. Rotates the pairs (i, i + dim / 2)."""
+    """Rotates the pairs (i, i + dim / 2) of x, [rows, heads, sequence, dim]."""
     half = x.shape[-1] // 2
     frequencies = 1 / 10000.0 ** (torch.arange(half).float() / half)
     angles = torch.arange(x.shape[2]).float()[:, None] * frequencies

@@ -84,7 +84,7 @@ class Bailing:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.c["rms_norm_eps"]) * self.p[name]
 
     def rotated(self, x):
-        """x: [batch, heads, tokens, head_dim]."""
+        """Applies RoPE to half of each head of x, [batch, heads, tokens, head_dim]."""
         dim = int(self.c["head_dim"] * self.c["partial_rotary_factor"])
         turns = torch.arange(x.shape[2]).float()[:, None] / self.c["rope_theta"] ** (torch.arange(0, dim, 2).float() / dim)
         cos, sin = turns.cos(), turns.sin()

@@ -211,7 +211,7 @@ CASES = {
                         full_attention_interval=3, linear_num_key_heads=2, linear_num_value_heads=4,
                         linear_key_head_dim=22, linear_value_head_dim=13, num_experts=6, num_experts_per_tok=2,
                         moe_intermediate_size=18, shared_expert_intermediate_size=14, **AUXILIARY),
-    # Mamba-2, attention without RoPE and MLPs in turn, biases, clamped time steps; rows longer than one chunk.
+    # Alternating Mamba-2, attention without RoPE and MLPs; biases, clamped time steps; rows longer than one chunk.
     "nemotron_h": dict(model_type="nemotron_h", vocab_size=61, hidden_size=28, intermediate_size=38,
                        layers_block_type=["linear_attention", "full_attention", "mlp", "linear_attention"],
                        num_attention_heads=4, num_key_value_heads=2, head_dim=10, use_bias=True,
@@ -411,8 +411,8 @@ def load_case(folder):
 def main():
     unknown = sorted(set(sys.argv[1:]) - set(CASES))
     if unknown or not sys.argv[1:]:
-        wrong = f"CASES has no {', '.join(unknown)}" if unknown else "no case is named"
-        sys.exit(f"make_golden: {wrong}. Name cases of CASES, whose folders are then written anew.")
+        wrong = f"CASES has no {', '.join(unknown)}" if unknown else "no case is given"
+        sys.exit(f"make_golden: {wrong}. Give names of CASES. Their folders are overwritten.")
     torch.set_num_threads(1)
     for number, (name, fields) in enumerate(CASES.items()):
         if name not in sys.argv[1:]:

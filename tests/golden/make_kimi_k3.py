@@ -76,7 +76,7 @@ class FusedRMSNormGated(torch.nn.Module):
 
 
 def chunk_kda(q, k, v, g, beta, **_):
-    """Tensors are [batch, tokens, heads, width]. The state is [batch, heads, key, value]."""
+    """Computes the delta rule. Tensors are [batch, tokens, heads, width]. The state is [batch, heads, key, value]."""
     unit = lambda x: x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + 1e-6)
     q, k = unit(q) * q.shape[-1] ** -0.5, unit(k)
     state, out = q.new_zeros(*q.shape[0:1], *q.shape[2:], v.shape[-1]), []

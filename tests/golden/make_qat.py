@@ -72,7 +72,7 @@ def switch(model, on):
 
 
 def train(model, data, after):
-    """Like train() of make_golden.py, with fake quantization from the step `after` on."""
+    """Trains like train() of make_golden.py, with fake quantization from the step `after` on."""
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, foreach=False)
     losses, norms = [], []
