@@ -9,8 +9,8 @@ $HEDDLE_AUTOMODEL_EXAMPLES. Without either, nothing is checked and the status is
     HEDDLE_AUTOMODEL_EXAMPLES=~/Automodel/examples ctest --test-dir build -R recipes_automodel
 
 A line of the table holds a file's path below EXAMPLES, and "accepted" or the missing features, separated by "; ".
-`check --elsewhere` accepts models that are not on this disk, because their families are unknown. families.tsv lists the
-families of such models. A recipe needs the family of its model, unless `heddle plugins list` has it.
+`check --elsewhere` accepts models that are not on this disk, because it does not know their families. families.tsv lists
+the families of such models. If `heddle plugins list` lacks the family, the family counts as a missing feature.
 
 Status 1: a recipe that was accepted is refused, or a recipe needs a feature that its line does not name. A recipe that
 needs fewer features than its line names is printed, and --write updates the table.
@@ -135,11 +135,11 @@ def main():
     arguments.add_argument("--write", action="store_true")
     given = arguments.parse_args()
     if not given.examples:
-        print("skipped: HEDDLE_AUTOMODEL_EXAMPLES does not name the directory `examples` of a clone of NeMo AutoModel")
+        print("skipped: set HEDDLE_AUTOMODEL_EXAMPLES to the directory `examples` of a clone of NeMo AutoModel")
         return SKIPPED
     files = sorted(f for kind in KINDS for f in (given.examples / kind).rglob("*") if f.suffix in (".yaml", ".yml"))
     if not files:
-        sys.exit(f"{given.examples} has no recipes: name the directory `examples` of a clone of NeMo AutoModel")
+        sys.exit(f"{given.examples} contains no recipes. Pass the directory `examples` of a clone of NeMo AutoModel.")
     missing = missing_families(given.heddle)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         found = dict(zip((str(f.relative_to(given.examples)) for f in files),

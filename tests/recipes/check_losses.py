@@ -174,14 +174,14 @@ def compare(kind, directory, folder, lines):
     worst = {"loss": 0.0, "norm": 0.0, "validation": 0.0}
     for number, line in enumerate(lines):
         loss, norm, labels = reference.step(number, line)
-        assert line["num_label_tokens"] == labels, f"step {number}: {line['num_label_tokens']} labels, not {labels}"
+        assert line["num_label_tokens"] == labels, f"step {number} has {line['num_label_tokens']} labels, expected {labels}"
         rounding = 5e-5 / loss if kind.benchmark else 0  # rounding of four printed digits
         worst["loss"] = max(worst["loss"], abs(line["loss"] - loss) / loss - rounding)
         if norm is not None:
             worst["norm"] = max(worst["norm"], abs(line["grad_norm"] - norm) / norm)
         if number in checked:
             worst["validation"] = max(worst["validation"], abs(checked.pop(number) / reference.validate() - 1))
-    assert not checked, f"validations that were not compared: {checked}"
+    assert not checked, f"these validations were not compared: {checked}"
     return worst
 
 
@@ -219,7 +219,7 @@ def check(heddle, examples, name, kind):
             directory = first_weights(heddle, environment, kind, folder, recipe, words)
         printed = run(heddle, environment, "train", recipe, *words, "--nproc-per-node", kind.ranks)
         lines = benchmark_lines(kind, printed) if kind.benchmark else read_lines(folder / "run" / "training.jsonl")
-        assert len(lines) == kind.steps, f"{len(lines)} steps, not {kind.steps}"
+        assert len(lines) == kind.steps, f"the run has {len(lines)} steps, expected {kind.steps}"
         worst = compare(kind, directory, folder, lines)
         bad = worst["loss"] > 2e-5 or worst["norm"] > 2e-4 or worst["validation"] > 2e-5
         said = ["-" if key == "norm" and kind.benchmark else f"{max(worst[key], 0):.1e}" for key in worst]

@@ -1,5 +1,5 @@
-"""Checks that `heddle check` accepts the YAML examples in the READMEs of plugins: check_readmes.py HEDDLE. Missing sections
-of an example are added from BASE. Each example must be accepted on 1, 2 or 4 ranks. Missing models and data are warnings."""
+"""Checks that `heddle check` accepts the YAML examples in the READMEs of plugins: check_readmes.py HEDDLE. BASE provides the
+sections that an example lacks. Each example must be accepted on 1, 2 or 4 ranks. Missing models and data are warnings."""
 import json
 import pathlib
 import re

@@ -30,7 +30,7 @@ def mixed(x):
 
 
 def sample_at(value, size, seed):
-    """Reimplements lib/data/sample_order.cpp: the sample at a position of the first epoch, for sets without texts."""
+    """Reimplements lib/data/sample_order.cpp: the sample at a position of the first epoch, for data sets without texts."""
     half = next(bits for bits in range(64) if 1 << (2 * bits) >= size)
     keys, state = [], mixed(mixed(seed))
     for _ in range(ORDER_ROUNDS):
@@ -69,7 +69,7 @@ class Kind:
     length: int = MOCK_LENGTH
     vocabulary: int = MOCK_VOCABULARY
     rate: float = 0
-    whole_validation: int = 1  # drop_last of validation_dataloader: samples beyond a multiple are dropped
+    whole_validation: int = 1  # drop_last of validation_dataloader: drops samples beyond a multiple of this number
     seed: int = 42
 
     def __post_init__(self):
