@@ -1,4 +1,4 @@
-"""scripts/format: changed files by default, every file with --all."""
+"""Tests that scripts/format formats changed files by default, and every file with --all."""
 import pathlib
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""scripts/named_tests.py: maps a name to programs, GoogleTest filters and build targets."""
+"""Tests that scripts/named_tests.py maps a name to programs, GoogleTest filters and build targets."""
 import pathlib
 import sys
 import tempfile
