@@ -51,7 +51,7 @@ def check_ids(folder, name, tokenizer, end_token, text):
     end, out = tokenizer.token_to_id(end_token), folder / "out.bin"
     make_tokenizers.save(tokenizer, end_token, folder)
     run = ["--tokenizer", folder, "--out", out, "--force"]
-    # newline="" everywhere, so that no byte of the text changes.
+    # Files are written with newline="", so that no byte of the text changes.
     (folder / "whole.txt").write_text(text, encoding="utf-8", newline="")
     (folder / "short.txt").write_text("In the beginning", encoding="utf-8", newline="")
     heddle("data", folder / "whole.txt", folder / "short.txt", *run)

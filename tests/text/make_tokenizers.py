@@ -35,7 +35,7 @@ def mixed_text(characters):
 
 
 def byte_level_bpe(lines):
-    """Like Llama 3 and Qwen: bytes, a split pattern, a BOS token."""
+    """Returns a tokenizer like Llama 3 and Qwen: bytes, a split pattern, a BOS token."""
     tokenizer = Tokenizer(models.BPE())
     pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -50,7 +50,7 @@ def byte_level_bpe(lines):
 
 
 def sentencepiece_bpe(lines):
-    """Like Llama 2: no pre-tokenization, spaces as a character, byte fallback."""
+    """Returns a tokenizer like Llama 2: no pre-tokenization, spaces as a character, byte fallback."""
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     trained.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=1200, limit_alphabet=200, show_progress=False))
@@ -68,7 +68,7 @@ def sentencepiece_bpe(lines):
 
 
 def unigram(lines):
-    """Like T5: piece probabilities, normalized text, an end token from the post-processor."""
+    """Returns a tokenizer like T5: piece probabilities, normalized text, an end token from the post-processor."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -81,7 +81,7 @@ def unigram(lines):
 
 
 def wordpiece(lines):
-    """Like BERT: lower case, no accents, a special token on either side."""
+    """Returns a tokenizer like BERT: lower case, no accents, a special token on either side."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
