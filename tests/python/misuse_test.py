@@ -437,6 +437,7 @@ class MisuseTest(unittest.TestCase):
         for seed in range(SEED, SEED + COUNT // 12):
             with self.subTest(seed=seed), tempfile.TemporaryDirectory() as place:
                 statuses, output = self.end(misuse_on_one_rank, place, seed=seed)
+                self.assertEqual(output.count(f"{seed}: rank "), 2, output)  # both ranks have begun
                 killed = [status for status in statuses if status < 0 and status != -signal.SIGINT]
                 self.assertEqual(killed, [-signal.SIGKILL] if "kill under" in output else [], output)
 
