@@ -2,6 +2,7 @@
 import importlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -69,6 +70,7 @@ def main():
     module, function, arguments, result = sys.argv[1:]
     import torch
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell inherits SIG_IGN
     torch.set_num_threads(1)
     body = getattr(importlib.import_module(module), function)
     answer = body(**json.loads(arguments))
