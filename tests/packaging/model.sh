@@ -144,6 +144,8 @@ PY
 "$heddle" plugins new started --kind model --from-hf acme_llama
 build "$outside/started" "$prefix" build_started
 "$CMAKE_COMMAND" -E chdir "$outside/build_started" ctest --output-on-failure >out || { cat out >&2; fail "its test"; }
+"$heddle" train started/started.yaml --plugins "[$outside/build_started/plugins]" --step_scheduler.max_steps 2 >out 2>&1 ||
+  { cat out >&2; fail "its run"; }
 for model in "$golden/llama" "$outside/acme_llama"; do
   HEDDLE_PLUGIN_PATH="$outside/build_started/plugins" "$heddle" train run.yaml --distributed "{strategy: single}" \
     --model "{pretrained_model_name_or_path: $model}" --dataset "{file_pattern: llama.bin, seq_len: 17}" \

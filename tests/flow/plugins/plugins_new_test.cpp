@@ -64,6 +64,29 @@ TEST_F(PluginsNew, WritesEveryKind) {
   }
 }
 
+// The libraries are those of tests/examples, which are built from the unchanged templates.
+TEST_F(PluginsNew, WritesARunThatUsesThePlugin) {
+  for (const std::string kind :
+       {"parallelizer", "schedule", "model", "optimizer", "transform", "metrics", "dataset"}) {
+    ASSERT_EQ(heddle({"plugins", "new", at("hello"), "--kind", kind}).status, 0);
+    flow::Words train = {"train",
+                         at("hello/hello.yaml"),
+                         "--nproc-per-node",
+                         "2",
+                         "--plugins",
+                         "[" HEDDLE_BINARY_DIR "/tests/examples/libheddle_template_" + kind + ".so]",
+                         "--step_scheduler.max_steps",
+                         "2",
+                         "--checkpoint.checkpoint_dir",
+                         at("out_" + kind)};
+    if (kind == "model") train.insert(train.end(), {"--model.config.model_type", "hello_type"});
+    const Outcome outcome = heddle(train);
+    EXPECT_EQ(outcome.status, 0) << kind << "\n" << outcome.error;
+    EXPECT_THAT(outcome.out, HasSubstr("step 2/2")) << kind;
+    std::filesystem::remove_all(at("hello"));
+  }
+}
+
 TEST_F(PluginsNew, StartsAFamilyWithTheKeysOfAConfigJson) {
   std::ofstream(at("config.json")) << R"({"model_type": "big-talk", "architectures": ["BigTalkForCausalLM"],
     "vocab_size": 128256, "hidden_size": 2048, "num_hidden_layers": 3, "num_attention_heads": 16, "head_dim": null,
