@@ -12,6 +12,7 @@ void offer_ernie4_5(Offer& plugin);
 void offer_glm(Offer& plugin);
 void offer_gpt2(Offer& plugin);
 void offer_granite(Offer& plugin);
+void offer_nanochat(Offer& plugin);
 void offer_olmo(Offer& plugin);
 void offer_olmo2(Offer& plugin);
 void offer_phi(Offer& plugin);

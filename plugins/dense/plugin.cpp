@@ -3,8 +3,8 @@
 #include "heddle/sdk.h"
 
 HEDDLE_PLUGIN("dense", "0.1.0", "model apertus", "model baichuan", "model cohere2", "model ernie4_5",
-              "model glm", "model glm4", "model gpt2", "model granite", "model olmo", "model olmo2",
-              "model phi", "model seed_oss", "model starcoder2") {
+              "model glm", "model glm4", "model gpt2", "model granite", "model nanochat", "model olmo",
+              "model olmo2", "model phi", "model seed_oss", "model starcoder2") {
   using namespace heddle::dense;
   offer_apertus(plugin);
   offer_baichuan(plugin);
@@ -13,6 +13,7 @@ HEDDLE_PLUGIN("dense", "0.1.0", "model apertus", "model baichuan", "model cohere
   offer_glm(plugin);
   offer_gpt2(plugin);
   offer_granite(plugin);
+  offer_nanochat(plugin);
   offer_olmo(plugin);
   offer_olmo2(plugin);
   offer_phi(plugin);

@@ -31,7 +31,7 @@ from make_nas import make_model as make_nas
 from make_step import Model as Step
 
 HERE = pathlib.Path(__file__).parent
-FAMILIES = ("mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite", "olmo", "apertus", "olmo2", "starcoder2", "starcoder2_untied",
+FAMILIES = ("mistral", "ministral3", "gemma3_text", "gemma3_untied", "granite", "olmo", "apertus", "nanochat", "olmo2", "starcoder2", "starcoder2_untied",
             "phi", "glm", "glm4", "seed_oss", "cohere2", "ernie4_5", "gpt2_exact", "gpt2_inner", "baichuan", "qwen3_next", "qwen3_5", "qwen3_5_tied",
             "qwen3_5_moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "hy_v3", "ernie4_5_moe", "mimo_v2_flash", "laguna",
             "laguna_elements", "mistral4", "step3p5", "falcon_h1", "falcon_h1_norm", "kimi_linear", "nemotron_nas", "gemma4_text",

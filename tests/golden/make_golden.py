@@ -333,6 +333,9 @@ CASES = {
     # An activation with parameters, and norms of each query and key head.
     "apertus": dict(model_type="apertus", vocab_size=61, hidden_size=24, intermediate_size=38, num_hidden_layers=2,
                     num_attention_heads=4, num_key_value_heads=2),
+    # The opposite direction of rotation, norms without a weight, a soft cap that acts.
+    "nanochat": dict(model_type="nanochat", vocab_size=61, hidden_size=24, intermediate_size=38, num_hidden_layers=2,
+                     num_attention_heads=4, num_key_value_heads=2, final_logit_softcapping=4.0),
 }
 SEQUENCES = {"qwen3_5": 70, "nemotron_h": 70, "falcon_h1": 70, "kimi_linear": 70}  # default: SEQUENCE
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)

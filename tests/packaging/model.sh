@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds a model family outside the tree against the installed SDK: GPT-2 trains like transformers
-# (tests/golden/make_gpt2.py) under every kind of parallelism, and its exported files equal the original.
+# (tests/golden/make_gpt2.py) under every kind of parallelism, and its exported files equal the original. A family that
+# `plugins new --from-hf` starts with the keys of a Llama trains like heddle's Llama.
 # Arguments: SOURCE GOLDEN PREFIX.
 . "$(dirname "$0")/common.sh"
 source=$1 golden=$2 prefix=$3
@@ -127,3 +128,48 @@ expect "n_embd 30 is not a multiple of n_head 4" out
 "$heddle" check run.yaml --elsewhere --dataset "{file_pattern: none.bin, seq_len: 17}" \
   --model "{config: {model_type: gpt2}}" >out 2>&1 && fail "the check accepts dropout"
 expect "resid_pdrop is absent, which means 0.1; dropout is not built" out
+
+say "a family started from a config.json: Llama's, with keys of every type that no model knows"
+python3 - "$golden/llama" <<'PY'
+import json, pathlib, random, shutil, struct, sys
+shutil.copytree(sys.argv[1], "acme_llama")
+file = pathlib.Path("acme_llama/config.json")
+new = {"model_type": "acme_llama", "router": {"top": 2}, "no_rope_layers": [1, 0], "shares": [0.5, 1], "class": "x \"y\"", "gain": 1e-5,
+       "count": 3, "is_new": True, "names": ["a", "b"], "nothing": None, "attention_dropout": 0.0}
+file.write_text(json.dumps({**json.loads(file.read_text()), **new}))
+tokens = random.Random(1).choices(range(64), k=4 * 17 + 1)
+header = struct.pack("<256i", 20240520, 1, len(tokens), *([0] * 253))
+pathlib.Path("llama.bin").write_bytes(header + struct.pack(f"<{len(tokens)}H", *tokens))
+PY
+"$heddle" plugins new started --kind model --from-hf acme_llama
+build "$outside/started" "$prefix" build_started
+"$CMAKE_COMMAND" -E chdir "$outside/build_started" ctest --output-on-failure >out || { cat out >&2; fail "its test"; }
+"$heddle" train started/started.yaml --plugins "[$outside/build_started/plugins]" --step_scheduler.max_steps 2 >out 2>&1 ||
+  { cat out >&2; fail "its run"; }
+for model in "$golden/llama" "$outside/acme_llama"; do
+  HEDDLE_PLUGIN_PATH="$outside/build_started/plugins" "$heddle" train run.yaml --distributed "{strategy: single}" \
+    --model "{pretrained_model_name_or_path: $model}" --dataset "{file_pattern: llama.bin, seq_len: 17}" \
+    --step_scheduler.num_epochs 3 --step_scheduler.max_steps 3 \
+    --checkpoint "{checkpoint_dir: out_$(basename "$model")}" --metrics "$(basename "$model").jsonl" >out 2>&1 ||
+    { cat out >&2; fail "$model does not train"; }
+done
+losses() { grep -oE '"(loss|grad_norm)": ?[0-9.e-]+' "$1"; }
+[ "$(losses llama.jsonl | wc -l)" -eq 6 ] || fail "3 steps were asked for"
+diff <(losses llama.jsonl) <(losses acme_llama.jsonl) || fail "the started family differs from Llama"
+
+say "compare.py of the template and of the started family"
+"$heddle" plugins new plain --kind model
+build "$outside/plain" "$prefix" build_plain
+sed -i 's/REFERENCE = "acme_llama"/REFERENCE = "llama"/' started/compare.py
+if ! "${PYTHON:-python3}" -c "import transformers" 2>out; then
+  say "not run: ${PYTHON:-python3} has no transformers"
+  exit 0
+fi
+for name in plain started; do
+  "${PYTHON:-python3}" "$name/compare.py" --heddle "$heddle" --plugins "build_$name/plugins" | tee out
+  [ "$(grep -c '^equal' out)" -eq 7 ] || fail "compare.py of $name compared other values"
+done
+sed -i 's/1 \/ keys.logits_scaling/keys.logits_scaling/' plain/plain.cpp
+build "$outside/plain" "$prefix" build_plain
+"${PYTHON:-python3}" plain/compare.py --heddle "$heddle" --plugins build_plain/plugins >out && fail "a wrong family is equal"
+expect "DIFFERS loss of step 1" out

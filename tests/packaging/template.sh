@@ -17,12 +17,25 @@ build "$outside/hello" "$prefix"
 ln -s ../build "$outside/hello/build"
 
 say "a project for another SDK number is refused, with the list of changes"
-cp -r . "$outside/older"
-sed -i 's/HeddleSdk [0-9]*/HeddleSdk 0.1/' "$outside/older/CMakeLists.txt"
-"$CMAKE_COMMAND" -S "$outside/older" -B "$outside/build_older" -DCMAKE_PREFIX_PATH="$prefix" >"$outside/out" 2>&1 &&
-  fail "CMake accepts HeddleSdk 0.1"
+cp -r . "$outside/other"
+# asks NUMBER: configures the project with another number, which is refused. Prints to $outside/out.
+asks() {
+  sed -i "s/HeddleSdk [0-9.]*/HeddleSdk $1/" "$outside/other/CMakeLists.txt"
+  "$CMAKE_COMMAND" -S "$outside/other" -B "$outside/build_$1" -DCMAKE_PREFIX_PATH="$prefix" >"$outside/out" 2>&1 &&
+    fail "number $1 is accepted"
+  return 0
+}
+asks 0.1
 expect "this project asks for 0.1, so it was written for number 16 or an earlier one" "$outside/out"
 expect 'kits::check_strategy' "$outside/out"
+asks 16
+expect "this project asks for number 16." "$outside/out"
+expect '`plugin.make<OfferedOptimizer, T>(...)` -> `plugin.optimizer<T>(...)`.' "$outside/out"
+expect "then write find_package(HeddleSdk 17 REQUIRED)" "$outside/out"
+asks 99
+expect "this project asks for number 99." "$outside/out"
+expect "Install a heddle with this number" "$outside/out"
+grep -qF 'Make these changes' "$outside/out" && fail "changes are listed for a newer number"
 
 say "the test of the strategy and the conformance kits pass"
 "$CMAKE_COMMAND" -E chdir "$outside/build" ctest --output-on-failure

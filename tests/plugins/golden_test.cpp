@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "ernie4_5_moe", "mimo_v2_flash", "laguna", "laguna_elements", "mistral4", "step3p5",
                       "falcon_h1", "falcon_h1_norm", "kimi_linear", "nemotron_nas", "gemma4_text",
                       "gemma4_untied", "gemma4_moe", "gemma4_shared", "muse_glimmer", "kimi_k3",
-                      "kimi_k3_plain", "deepseek_v4", "olmo", "apertus"),
+                      "kimi_k3_plain", "deepseek_v4", "olmo", "apertus", "nanochat"),
     [](const auto& info) { return info.param; });
 
 // A family on two ranks.
@@ -163,6 +163,7 @@ const char* const kFamiliesAndSplits[] = {"llama fsdp2 tp pp",
                                           "granite fsdp2 tp pp",
                                           "olmo fsdp2 tp sequence cp pp",
                                           "apertus fsdp2 tp sequence cp pp",
+                                          "nanochat fsdp2 tp sequence cp pp",
                                           "olmo2 fsdp2 sequence pp",
                                           "starcoder2 fsdp2 sequence pp",
                                           "starcoder2_untied pp",

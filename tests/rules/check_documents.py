@@ -1,5 +1,5 @@
-"""Checks documents: no merge conflict markers; links lead to existing files, folders and headings; CONTRIBUTING.md and
-SECURITY.md name only existing scripts, presets, variables and folders. Word limits: 1,800 for CONTRIBUTING.md, 1,500 for a
+"""Checks documents: no merge conflict markers; links lead to existing files, folders and headings; headers and paths that a
+document or a file of the SDK names exist; CONTRIBUTING.md and SECURITY.md name only existing presets and variables. Word limits: 1,800 for CONTRIBUTING.md, 1,500 for a
 guide in docs."""
 import json
 import re
@@ -11,6 +11,8 @@ MAX_GUIDE_WORDS = 1500  # words of a page in docs; docs/reference has no limit
 LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)")
 VARIABLE = re.compile(r"\bHEDDLE_[A-Z_]+\b")
 PATH = re.compile(r"(?<![\w./-])(?:core|lib|plugins|sdk|trainer|tests|bench|examples|scripts|docs|cmake)/[\w./-]*\w")
+HEADER = re.compile(r"(?<![\w/.])heddle/[\w/]+\.h\b")
+GENERATED = ("heddle/base/version.h",)
 PRESET = re.compile(r"(?:HEDDLE_PRESET=|--preset )(\w+)")
 GUIDES = ("CONTRIBUTING.md", "SECURITY.md")
 
@@ -59,6 +61,23 @@ def link_faults(root):
                         yield f"{place}: links to #{anchor}, which {goal.relative_to(root.resolve())} does not have"
 
 
+def name_faults(root):
+    """Names in upper case (tests/core/MODULE) and libraries (lib/libheddle.so) stand for files that are made or chosen."""
+    sdk = [path for folder in ("sdk", "examples") for path in sorted((root / folder).rglob("*"))
+           if path.suffix in (".h", ".cpp", ".txt", ".in")]
+    documents = [page for page in pages(root) if page.name != "CHANGELOG.md"]
+    for file in [*documents, *sdk]:
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            place = f"{file.relative_to(root)}:{number}"
+            for header in HEADER.findall(line):
+                if header not in GENERATED and not re.search("[A-Z]", header) and not (root / "sdk/include" / header).exists():
+                    yield f"{place}: names {header}, which does not exist"
+            for path in PATH.findall(line) if file in documents else ():
+                known = any((folder / path).exists() or [*folder.glob(path + ".*")] for folder in (root, file.parent))
+                if not known and not re.search(r"/[A-Z_]{2,}\b|\.so$", path):
+                    yield f"{place}: names {path}, which does not exist"
+
+
 def guide_faults(root, name):
     text = (root / name).read_text()
     code = "\n".join(path.read_text() for path in [*tree.sources(root), *sorted((root / "scripts").glob("*"))] if path.is_file())
@@ -67,9 +86,6 @@ def guide_faults(root, name):
     for variable in sorted(set(VARIABLE.findall(text))):
         if variable not in code and variable not in options:
             yield f"{name}: names the variable {variable}, which no source reads"
-    for path in sorted(set(PATH.findall(text))):
-        if not (root / path).exists():
-            yield f"{name}: names {path}, which does not exist"
     for preset in sorted(set(PRESET.findall(text)) - presets):
         yield f"{name}: names the preset {preset}, which does not exist"
     if name == "CONTRIBUTING.md" and len(text.split()) > MAX_WORDS:
@@ -84,7 +100,7 @@ def length_faults(root):
 
 
 def faults(root):
-    found = [*conflict_faults(root), *link_faults(root), *length_faults(root)]
+    found = [*conflict_faults(root), *link_faults(root), *name_faults(root), *length_faults(root)]
     for name in GUIDES:
         if (root / name).exists():
             found += guide_faults(root, name)

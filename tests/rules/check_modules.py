@@ -85,7 +85,8 @@ def run_faults(path, include):
     return None if RUN_FOLDERS.index(other) <= RUN_FOLDERS.index(folder) else f"{folder} may not include {other}"
 
 
-TRAINER_INCLUDES = ("lib/run/", "lib/data/", "lib/cost/", "lib/report/", "lib/drawing/", "lib/transport/meeting/")
+TRAINER_INCLUDES = ("lib/run/", "lib/data/", "lib/cost/", "lib/report/", "lib/drawing/", "lib/transport/meeting/",
+                    "lib/checkpoint/huggingface/read_config.h")
 
 
 def trainer_faults(include):

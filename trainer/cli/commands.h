@@ -77,6 +77,7 @@ struct PluginsCommand {
   bool markdown = false;          // inspect: print the table as Markdown
   std::vector<int> ranks;         // check: numbers of data-parallel ranks; empty: the kits' default
   std::string kind = "strategy";  // create: name of the template
+  std::string from_hf;            // create: config.json that a model family starts from; empty: none
   std::string config;             // inspect: configuration of a run, for its `plugins:`
   std::string fields;             // check: fields of the plugin's strategies as YAML; empty: defaults
   double time_limit = 60;         // check: seconds per kit

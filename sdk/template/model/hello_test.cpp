@@ -15,14 +15,14 @@ void expect(bool holds, const std::string& what) {
 }
 
 heddle::Node keys(const std::string& more) {
-  return heddle::config::read_text("{model_type: hello" + more + "}", "config.json");
+  return heddle::config::read_text("{model_type: hello_type" + more + "}", "config.json");
 }
 
 // Checks that an exported model is read back as the same model, and that the error for a misspelt key names
 // the right one.
 void keys_come_back() {
   heddle::PluginRegistry plugins({PLUGINS});
-  const auto spec = heddle::engine::read_model(keys(", hidden_size: 32"), plugins);
+  const auto spec = heddle::engine::read_model(keys(""), plugins);
   const heddle::Node written = heddle::config::read_text(spec->config_json("float32"), "exported");
   expect(heddle::engine::read_model(written, plugins)->signature() == spec->signature(),
          "an export is read back");
@@ -38,7 +38,8 @@ void keys_come_back() {
 }  // namespace
 
 int main() {
-  expect(heddle::PluginRegistry({}).model("hello") == nullptr, "an empty registry has no model 'hello'");
+  expect(heddle::PluginRegistry({}).model("hello_type") == nullptr,
+         "an empty registry has no model 'hello_type'");
   keys_come_back();
   const heddle::kits::Report kits = heddle::kits::check_plugin(PLUGINS "/libheddle_hello.so");
   std::cout << kits.text();

@@ -51,12 +51,14 @@ class Faulty : public IDataset {
   }
   bool has_documents() const override { return is("documents"); }
   void read(int64_t sample, const SampleTarget& to) const override {
+    const int64_t before = is("skips_a_token") ? to.tokens[2] : 0;
     const int64_t begin = offset_ + seed_ +
                           (is("differs")        ? sample + number_
                            : is("counts_reads") ? sample + reads_++
                                                 : sample);
     for (size_t i = 0; i < to.tokens.size(); ++i) to.tokens[i] = begin + static_cast<int64_t>(i);
     for (size_t i = 0; i < to.labels.size(); ++i) to.labels[i] = begin + static_cast<int64_t>(i) + 1;
+    if (is("skips_a_token")) to.tokens[2] = before;
     if (is("outside")) to.tokens[3] = vocabulary_;
     if (is("outside_label")) to.labels.back() = vocabulary_;
     if (is("unshifted")) to.labels[2] = to.tokens[2];

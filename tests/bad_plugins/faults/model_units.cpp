@@ -142,6 +142,8 @@ class Layer : public Module {
     if (is("changes_documents") && batch.documents.defined()) batch.documents.mul_(0);
     if (is("changes_hidden")) x.mul_(1.01);
     if (is("keeps_state")) x = x * (1 + 0.01 * static_cast<double>(++calls_));
+    if (is("counts_evaluations") && !at::GradMode::is_enabled()) ++calls_;
+    if (is("counts_evaluations")) x = x * (1 + 0.01 * static_cast<double>(calls_));
     if (is("keeps_first_batch")) x = x + (first_.defined() ? first_ : first_ = x.detach().mean() * 0.1);
     if (is("is_random")) x = x + 0.1 * at::rand_like(x);
     if (is("is_random_in_training") && at::GradMode::is_enabled()) x = x + 0.1 * at::rand_like(x);

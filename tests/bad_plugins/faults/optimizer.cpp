@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <optional>
+#include <stdexcept>
 
 #include "fault.h"
 #include "heddle/plugin/optimizer.h"
@@ -93,9 +94,16 @@ class Faulty : public heddle::IOptimizer {
 }  // namespace
 
 HEDDLE_PLUGIN("faulty_optimizer", "0.1.0", "optimizer faulty") {
+  static int registered = 0;
+  if (is("registers_once") && ++registered > 1) throw std::runtime_error("registered already");
   auto schema =
       heddle::ConfigSchema<Config>().field("momentum", &Config::momentum, "Share of the last update.");
   if (is("common_key")) schema.field("lr", &Config::lr, "The learning rate.");
   auto& offered = plugin.optimizer<Faulty>("faulty", schema);
+  if (is("no_default")) offered.fields.front().default_value.clear();
+  if (is("takes_any_key"))
+    offered.resolve = [resolve = offered.resolve](const heddle::Node&) {
+      return resolve(heddle::Node::map({}));
+    };
   if (is("no_such_key")) offered.no_effect = {"fused"};
 }

@@ -5,9 +5,11 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/rand_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <chrono>
+#include <deque>
 #include <stdexcept>
 
 #include "fault.h"
@@ -58,13 +60,19 @@ struct Spread : torch::autograd::Function<Spread> {
   }
 };
 
+// `forwards`: address of the number of forwards of this layer.
 struct Sum : torch::autograd::Function<Sum> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t group) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t group, int64_t forwards) {
     context->saved_data["group"] = group;
+    context->saved_data["forwards"] = forwards;
+    context->saved_data["forward"] = ++*reinterpret_cast<int64_t*>(forwards);
     return is("no_sum_in_forward") ? x.clone() : summed(x, group_of(context));
   }
-  static variable_list backward(AutogradContext*, variable_list gradients) {
-    return {is("gradient_scaled") ? gradients[0] * 0.5 : gradients[0], at::Tensor()};
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const int64_t last = *reinterpret_cast<int64_t*>(context->saved_data["forwards"].toInt());
+    const bool is_last = context->saved_data["forward"].toInt() == last;
+    const bool scales = is("gradient_scaled") || (is("keeps_one_microbatch") && !is_last);
+    return {scales ? gradients[0] * 0.5 : gradients[0], at::Tensor(), at::Tensor()};
   }
 };
 
@@ -76,7 +84,8 @@ class Faulty : public heddle::IParallelizer {
   heddle::Needs needs() const override {
     heddle::Needs needs;
     if (is("throws_in_needs")) throw std::runtime_error("no axes");
-    needs.axes = {is("axis_is_unknown") ? "tensor" : "tp"};
+    needs.axes = {is("axis_is_unknown") ? "tensor" : is("axis_without_key") ? "dp_shard" : "tp"};
+    if (has_no_axis()) needs.axes.clear();
     return needs;
   }
 
@@ -87,7 +96,10 @@ class Faulty : public heddle::IParallelizer {
   std::vector<heddle::Placed> apply(heddle::Units& units, const heddle::DeviceMesh& mesh) override {
     if (is("throws_in_apply")) throw std::runtime_error("no plan");
     std::vector<heddle::Placed> placed;
-    if (is("does_nothing")) return placed;
+    if (is("does_nothing") || has_no_axis()) return placed;
+    if (is("needs_the_embedding") && units.front()->name() != "model.embed_tokens")
+      throw std::runtime_error("no embedding");
+    data_ranks_ = mesh.size("dp");
     heddle::Communicator& group = mesh.group("tp");
     for (const auto& unit : units)
       if (unit->module() != nullptr)
@@ -123,6 +135,9 @@ class Faulty : public heddle::IParallelizer {
     if (is("transform_by_rank")) batch.labels = batch.labels.clamp_max(11 - mesh.rank("tp"));
     if (is("transform_throws_in_evaluation") && ++calls_ == 2) throw std::runtime_error("no second table");
     if (is("transform_counts")) batch.labels = batch.labels.remainder(3 + ++calls_ % 5);
+    if (is("batch_by_rank")) batch.labels = batch.labels.clamp_max(11 - mesh.rank("dp"));
+    if (is("batch_by_stage")) batch.labels = batch.labels.clamp_max(11 - mesh.rank("pp"));
+    if (is("batch_counts")) batch.labels = batch.labels.remainder(3 + ++calls_ % 5);
     if (is("metric_counts_ranks")) metric_.add(at::full({1}, 1.0), batch);
     if (is("metric_is_of_one_rank")) of_one_.add(at::full({1}, 1.0 + mesh.rank("tp")), batch);
   }
@@ -137,26 +152,33 @@ class Faulty : public heddle::IParallelizer {
   }
 
  private:
-  static bool transforms() {
+  static bool begins_with(const char* prefix) {
     const char* given = std::getenv("HEDDLE_FAULT");
-    return given != nullptr &&
-           (std::string(given).starts_with("transform") || std::string(given).starts_with("metric"));
+    return given != nullptr && std::string(given).starts_with(prefix);
   }
+  static bool has_no_axis() { return begins_with("batch_"); }
+  static bool transforms() { return has_no_axis() || begins_with("transform") || begins_with("metric"); }
 
   void add_seams(heddle::Linear& layer, bool columns, heddle::Communicator& group) {
     const auto handle = reinterpret_cast<int64_t>(&group);
     if (!columns) return layer.input.add([handle](at::Tensor x) { return Spread::apply(x, handle); });
-    layer.output.add([this, handle, &group](at::Tensor y) {
+    const auto forwards = reinterpret_cast<int64_t>(&forwards_.emplace_back(0));
+    layer.output.add([this, handle, forwards, &group](at::Tensor y, const heddle::Batch& batch) {
       if (is("seam_throws")) throw std::out_of_range("table of seams");
       if (is("seam_loops") && group.rank() == 1) loop();
       if (is("exits_in_a_seam") && group.rank() == 1) std::_Exit(0);
       if (is("seam_returns_one_row")) y = y.narrow(0, 0, 1);
       if (is("seam_turns_rows")) y = y.flip(0);
       if (is("keeps_first_value")) y = y + (first_.defined() ? first_ : first_ = y.detach().mean() * 0.1);
+      if (is("draws_at_random")) y = y * (1 + 1e-6 * at::rand_like(y));
+      if (is("divides_by_data_ranks")) y = y / static_cast<double>(data_ranks_);
+      if (is("forgets_documents") && batch.documents.defined()) y = y * 0.5;
+      if (is("needs_even_rows") && batch.tokens.size(1) % group.size() != 0)
+        throw std::runtime_error("an uneven row");
       if (is("counts_forwards")) y = y * (1 + 0.01 * static_cast<double>(++calls_));
       if (is("counts_evaluations") && !at::GradMode::is_enabled()) ++calls_;
       if (is("counts_evaluations")) y = y * (1 + 0.01 * static_cast<double>(calls_));
-      return at::Tensor(Sum::apply(y, handle));
+      return at::Tensor(Sum::apply(y, handle, forwards));
     });
   }
 
@@ -192,7 +214,8 @@ class Faulty : public heddle::IParallelizer {
   heddle::Metric metric_{"faulty/count", heddle::Combine::sum, {"dp_cp", "tp"}, 1, heddle::Shown::file};
   heddle::Metric of_one_{"faulty/of_one", heddle::Combine::sum, {}, 1, heddle::Shown::file};
   at::Tensor first_;
-  int64_t calls_ = 0;
+  int64_t calls_ = 0, data_ranks_ = 1;
+  std::deque<int64_t> forwards_;  // by layer
 };
 
 }  // namespace

@@ -2,9 +2,11 @@
 // one sentence of heddle/parallel/strategy.h or needs.h.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/rand_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <stdexcept>
 #include <utility>
 
 #include "core/parallel/single.h"
@@ -23,13 +25,17 @@ class Stage : public heddle::ParallelStage {
  public:
   Stage(std::unique_ptr<heddle::ParallelStage> inner, const heddle::DeviceMesh& mesh, double momentum)
       : inner_(std::move(inner)), mesh_(mesh), momentum_(momentum) {
+    const std::string first = inner_->owned().front().name;
+    if (is("needs_the_embedding") && first != "first.weight" && first != "model.embed_tokens.weight")
+      throw std::runtime_error("no embedding");
     for (const heddle::Shard& shard : inner_->owned()) {
-      mesh_.group("dp").broadcast(shard.tensor.detach(), 0)->wait();
+      mesh_.group(axis()).broadcast(shard.tensor.detach(), 0)->wait();
       if (shard.tensor.requires_grad() && !has(shard.name))
         kept_.emplace_back(shard.name, at::zeros_like(shard.tensor.detach()));
     }
   }
   heddle::Tensors forward(heddle::Tensors inputs, const heddle::Batch& batch) override {
+    if (is("writes_in_forward")) write();
     return inner_->forward(std::move(inputs), batch);
   }
   void finish_gradients() override {
@@ -41,11 +47,12 @@ class Stage : public heddle::ParallelStage {
       at::Tensor& gradient = shard.tensor.mutable_grad();
       const at::Tensor used = at::zeros({1}, kept.options());
       if (gradient.defined()) used.fill_(1);
-      mesh_.group("dp").all_reduce(used)->wait();
+      mesh_.group(axis()).all_reduce(used)->wait();
       if (used.item<float>() == 0) continue;
       at::Tensor sum = gradient.defined() ? gradient.detach().clone() : at::zeros_like(kept);
-      mesh_.group("dp").all_reduce(sum)->wait();
+      mesh_.group(axis()).all_reduce(sum)->wait();
       if (is("sums_too_much")) sum.mul_(3);
+      if (is("draws_at_random")) sum.mul_(at::rand_like(sum).mul_(1e-6).add_(1));
       if (momentum_ > 0 || is("exact_keeps_momentum"))
         kept.mul_(momentum_ > 0 ? momentum_ : 0.5).add_(sum), sum = kept.clone();
       gradient = sum;
@@ -71,6 +78,13 @@ class Stage : public heddle::ParallelStage {
   }
 
  private:
+  static const char* axis() { return is("forgets_replicas") ? "dp_shard" : "dp"; }
+  // Writes weights that earlier microbatches need for their backward.
+  void write() {
+    const at::NoGradGuard no_gradients;
+    for (heddle::Shard& shard : inner_->owned())
+      if (!shard.tensor.is_meta()) shard.tensor.mul_(1);
+  }
   bool has(const std::string& name) const {
     for (const auto& [known, tensor] : kept_)
       if (known == name) return true;
@@ -88,6 +102,9 @@ class Faulty : public heddle::IStrategy {
   heddle::Needs needs() const override {
     heddle::Needs needs;
     needs.axes = {"dp"};
+    if (is("needs_the_embedding")) needs.axes = {"pp", "dp"};
+    if (is("no_axes")) needs.axes.clear();
+    if (is("forgets_replicas")) needs.axes = {"dp_replicate", "dp_shard"};
     if (momentum_ > 0 || is("never_exact"))
       needs.approximate = {0.05, is("no_reason") ? "" : "a part of the last sum is added to the next",
                            "{momentum: 0}"};

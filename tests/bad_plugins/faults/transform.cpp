@@ -1,6 +1,7 @@
 // Freezes the norms and adds a scale to the last unit's input. HEDDLE_FAULT selects a fault; each fault
 // violates one sentence of heddle/plugin/transform.h.
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/rand_like.h>
@@ -40,18 +41,25 @@ class Scale : public heddle::Module {
     return {.tokens = heddle::TokenUse::each_alone, .role = heddle::Role::norm};
   }
   at::Tensor weight;
+  at::Tensor* frozen = nullptr;  // a frozen parameter of this unit
 
  protected:
   at::Tensor forward(at::Tensor x, const heddle::Batch&) override {
     if (is("seam_throws")) throw std::runtime_error("no table of scales");
     if (is("reads_on_the_host") && *weight.const_data_ptr<float>() == 0) return x;
     if (is("draws_a_factor") && !x.is_meta()) return x * weight * factor_.to(x.options());
+    if (is("counts_evaluations") && !at::GradMode::is_enabled()) ++calls_;
+    if (is("counts_evaluations")) return x * weight + 0.01 * static_cast<double>(calls_);
+    if (is("mixes_tokens")) return x * weight + x.mean(0, true);
+    if (is("changes_what_it_froze") && frozen != nullptr && !frozen->is_meta() && at::GradMode::is_enabled())
+      frozen->variable_data().mul_(1.01);
     if (is("draws_at_random")) return x * weight + at::rand_like(x);
     return is("forgets_its_weight") ? x : x * weight;
   }
 
  private:
   at::Tensor factor_;
+  int64_t calls_ = 0;
 };
 
 class Faulty : public heddle::ITransform {
@@ -80,10 +88,13 @@ class Faulty : public heddle::ITransform {
         };
       };
     if (is("derives_from_nothing")) out.derived["faulty_scale.weight"].from = "no.weight";
+    if (is("sets_config_keys"))
+      out.config = {{"faulty_scales", heddle::Node::integer(3)},
+                    {"max_position_embeddings", heddle::Node::integer(77)}};
     if (is("says_more")) out.frozen.push_back(units.front()->parameters().front().name);
     if (is("changes_a_dtype"))
       *units.front()->parameters().front().tensor = first->detach().to(at::kDouble).requires_grad_(true);
-    if (!(is("skips_meta") && first->is_meta())) add(*units.back()->module(), *first);
+    if (!(is("skips_meta") && first->is_meta())) add(units);
     if (std::getenv("HEDDLE_FAULT") != nullptr &&
         std::string(std::getenv("HEDDLE_FAULT")).starts_with("loss_"))
       replace_loss(units);
@@ -107,8 +118,12 @@ class Faulty : public heddle::ITransform {
           return is("loss_is_a_mean") ? loss / counts.sum() : loss;
         }));
   }
-  static void add(heddle::Module& head, const at::Tensor& embedding) {
+  static void add(heddle::Units& units) {
+    heddle::Module& head = *units.back()->module();
+    const at::Tensor& embedding = *units.front()->parameters().front().tensor;
     auto scale = std::make_shared<Scale>(embedding.size(-1), embedding.options());
+    for (heddle::ParameterSlot& slot : units.back()->parameters())
+      if (slot.name.find("norm") != slot.name.npos) scale->frozen = slot.tensor;
     heddle::transform::add_child(head, "faulty_scale", *scale);
     head.input.add([scale](at::Tensor x, const heddle::Batch& batch) { return scale->call(x, batch); });
   }

@@ -124,7 +124,10 @@ INSTANTIATE_TEST_SUITE_P(
          {"plan_is_wrong", "tp_size: 2", "its tensor_plan() is refused"},
          {"plan_loses_a_sum", "tp_size: 2", "its tensor_plan() is refused"},
          {"style_is_unknown", "tp_size: 2", "its tensor_plan() is refused: Unknown parallel style: colwize",
-          true}})),
+          true},
+         {"counts_evaluations", "activation_checkpointing: full", "differs by"},
+         {"keeps_first_batch", "under fsdp2 on 2 ranks", "differs by"},
+         {"mean_over_rows", "pp_size: 2", "differs by"}})),
     name_of_fault);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -186,7 +189,20 @@ INSTANTIATE_TEST_SUITE_P(
          {"seam_turns_rows", kSplits, "differs by"},
          {"after_update_throws", kSplits, "threw while it changed its buffers after an update"},
          {"axis_is_unknown", "the registry accepts", "names the axis 'tensor'"},
-         {"throws_in_needs", "the registry accepts", "threw while it made its offer: no axes"}})),
+         {"throws_in_needs", "the registry accepts", "threw while it made its offer: no axes"},
+         {"axis_without_key", "needs() names an axis with a key",
+          "no run can set the size of one of its axes"},
+         {"counts_evaluations", "may be recomputed in the backward", "differs"},
+         {"keeps_one_microbatch", "several microbatches may be in flight", "differs in the gradients"},
+         {"keeps_one_microbatch", "support a split backward", "differs in the gradients"},
+         {"forgets_documents", "rows of several documents", "differs"},
+         {"needs_even_rows", "sequence lengths that the ranks do not divide", "an uneven row"},
+         {"divides_by_data_ranks", "with other data-parallel ranks", "differs"},
+         {"needs_the_embedding", "the units of one stage of a pipeline", "no embedding"},
+         {"draws_at_random", "two runs are bitwise equal", "differs between two runs"},
+         {"batch_by_rank", kBatches, "differ"},
+         {"batch_by_stage", "equal on every rank of a pipeline", "differ"},
+         {"batch_counts", "an evaluation between two steps", "differs"}})),
     name_of_fault);
 
 INSTANTIATE_TEST_SUITE_P(Dispatchers, RefusedFault,
@@ -222,11 +238,32 @@ INSTANTIATE_TEST_SUITE_P(
          {"exact_keeps_momentum", "with {momentum: 0} on 2 ranks: finish_gradients(): the sum over",
           "differs from the strategy `single`"},
          {"never_exact", kApproximate, "it is also approximate with {momentum: 0}"},
-         {"no_reason", kApproximate, "the tolerance is not between 0 and 1, or the reason is empty"}})),
+         {"no_reason", kApproximate, "the tolerance is not between 0 and 1, or the reason is empty"},
+         {"no_axes", "needs() names the axes of its mesh", "its needs name no axis of the mesh"},
+         {"writes_in_forward", "several microbatches may be in flight", "an inplace operation"},
+         {"needs_the_embedding", "with pipeline parallelism", "no embedding"},
+         {"forgets_replicas", "with replicas: the axis dp_replicate", "hold different ones"},
+         {"draws_at_random", "two runs are bitwise equal", "differs between two runs"}})),
     name_of_fault);
 
+INSTANTIATE_TEST_SUITE_P(DevicesAndPlans, RefusedFault, ::testing::ValuesIn([] {
+                           auto rows = faults_of(
+                               "device", Tried::always,
+                               {{"absent_changes", "absent()", "then 'it is in use'"},
+                                {"wraps_nothing", "start(), wrap()", "wrap() returns a null pointer"},
+                                {"starts_on_another_device", "start(), wrap()",
+                                 "start() returns cpu, but the rendezvous of wrap() is on meta"},
+                                {"peak_is_low", "start(), wrap()", "a peak below the current bytes"}});
+                           for (KitFault& row :
+                                faults_of("plan", Tried::always,
+                                          {{"no_styles", "gives styles", "it names no module"}}))
+                             rows.push_back(std::move(row));
+                           return rows;
+                         }()),
+                         name_of_fault);
+
 TEST(FaultyPlugins, PassWithoutAFault) {
-  for (const char* plugin : {"model", "parallelizer", "dispatcher", "strategy"}) {
+  for (const char* plugin : {"model", "parallelizer", "dispatcher", "strategy", "plan"}) {
     const Report report = faulty(plugin, "none");
     EXPECT_TRUE(report.passed()) << report.text();
     EXPECT_THAT(report.untrained(), IsEmpty());

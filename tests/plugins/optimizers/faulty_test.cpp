@@ -28,6 +28,9 @@ INSTANTIATE_TEST_SUITE_P(
          {"takes_master", "a run continues", "the name of the engine's master copies"},
          {"box_outside", "a run continues", "is outside of its whole"},
          {"common_key", "the registry accepts all", "has a field 'lr', which is read for every optimizer"},
+         {"registers_once", "another registry", "registered already"},
+         {"no_default", "every field has a type", "the field 'momentum' lacks a type, a default or a help"},
+         {"takes_any_key", "an unknown key is refused", "was accepted"},
          {"no_such_key", "the registry accepts all", "names 'fused' in no_effect"}})),
     name_of_fault);
 

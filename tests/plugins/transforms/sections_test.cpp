@@ -3,6 +3,9 @@
 #include <ATen/ops/ones_like.h>
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "lib/run/model/prepared_model.h"
@@ -21,8 +24,8 @@ Topology run_with(const std::string& sections, const std::string& distributed = 
   return {"run", ranks, distributed, sections};
 }
 
-TEST(Transforms, AreFoundIfTheExportHoldsTheirParameters) {
-  const WholeRuns runs;
+// Trains one step with the transform of tests/bad_plugins/faults, and returns the exported model's directory.
+std::filesystem::path exported_with_faulty(const WholeRuns& runs) {
   train_recipe("model: {config: " + runs.model +
                    "}\nplugins: [" HEDDLE_BINARY_DIR
                    "/tests/bad_plugins/libheddle_faulty_transform.so]\n"
@@ -31,9 +34,25 @@ TEST(Transforms, AreFoundIfTheExportHoldsTheirParameters) {
                    ", seq_len: 7}\nstep_scheduler: {max_steps: 1}\ncheckpoint: {checkpoint_dir: " +
                    (runs / "run").string() + "}\n",
                1);
-  const HfWeights weights(runs / "run/epoch_0_step_0/model/consolidated");
+  return runs / "run/epoch_0_step_0/model/consolidated";
+}
+
+TEST(Transforms, AreFoundIfTheExportHoldsTheirParameters) {
+  const WholeRuns runs;
+  const HfWeights weights(exported_with_faulty(runs));
   EXPECT_THAT(weights.names(), ::testing::Contains("faulty_scale.weight"));
   EXPECT_THAT(weights.names(), ::testing::Contains("model.norm.weight"));
+}
+
+TEST(Transforms, AddAndReplaceKeysOfTheExportedConfigJson) {
+  const WholeRuns runs;
+  setenv("HEDDLE_FAULT", "sets_config_keys", 1);
+  const Node keys = config::read((exported_with_faulty(runs) / "config.json").string());
+  unsetenv("HEDDLE_FAULT");
+  ASSERT_NE(keys.find("faulty_scales"), nullptr);
+  EXPECT_EQ(keys.find("faulty_scales")->as_integer(), 3);
+  EXPECT_EQ(keys.find("max_position_embeddings")->as_integer(), 77);
+  EXPECT_EQ(keys.find("model_type")->as_text(), "qwen2");
 }
 
 // A run that starts from a checkpoint's weights has the parameters that a transform added there. With the

@@ -47,6 +47,12 @@ void add_plugins(CLI::App& app, PluginsCommand& to, bool& json) {
       ->expected(1);
   create->add_option("--kind", to.kind, "Kind of plugin to create (default strategy)")
       ->option_text(text::join(template_names(), "|"));
+  create
+      ->add_option(
+          "--from-hf", to.from_hf,
+          "config.json of a Hugging Face model, or its directory; a new model family starts with its "
+          "keys")
+      ->option_text("FILE");
   for (CLI::App* each : {list, inspect, check}) each->add_flag("--json", json, "Print JSON");
   list->callback([&to] { to.action = PluginsCommand::Action::list; });
   inspect->callback([&to] { to.action = PluginsCommand::Action::inspect; });

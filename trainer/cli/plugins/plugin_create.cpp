@@ -7,12 +7,15 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/plugin/registry.h"
+#include "trainer/cli/plugins/family_start.h"
 #include "trainer/cli/plugins/templates.h"
 
 namespace heddle::cli {
@@ -94,15 +97,43 @@ std::string class_name(const std::string& name) {
   return out;
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
+// Words of a template and their replacements. At each place of a text the first word that matches is
+// replaced.
+using Words = std::vector<std::pair<std::string, std::string>>;
+
+std::string replaced(const std::string& text, const Words& words) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const auto word = std::find_if(words.begin(), words.end(), [&](const auto& each) {
+      return text.compare(at, each.first.size(), each.first) == 0;
+    });
+    out += word == words.end() ? text.substr(at, 1) : word->second;
+    at += word == words.end() ? 1 : word->first.size();
+  }
+  return out;
 }
 
-// Replaces the template's names: plugin hello, class Hello and namespace hello_plugin, so any name works.
-std::string renamed(const std::string& text, const std::string& name) {
-  return replaced(replaced(text, "hello", name), "Hello", class_name(name));
+// Returns the words that name the plugin: plugin hello, class Hello and namespace hello_plugin, so any name
+// works. A model family also has a model_type.
+Words names(const std::string& name) {
+  return {{"hello_type", name}, {"hello", name}, {"Hello", class_name(name)}};
+}
+
+// Returns the words that a family started from a config.json replaces in the template of models.
+Words family_words(const fs::path& from, const FamilyStart& family, const std::string& name) {
+  const std::string source = text_of(from / "hello.cpp");
+  const size_t begin = source.find("// The keys of config.json"),
+               end = source.find("// model_type, class in");
+  if (begin >= end || end == source.npos)
+    throw Error(ErrorCode::internal, (from / "hello.cpp").string(), "is not the template of a model family",
+                "reinstall heddle");
+  Words out = {{source.substr(begin, end - begin), family.source},
+               {"\"granite\"", text::quoted(family.model_type)},
+               {"hello_type", family.model_type}};
+  if (!family.architecture.empty()) out.emplace_back("HelloForCausalLM", family.architecture);
+  const Words plugin = names(name);
+  out.insert(out.end(), plugin.begin(), plugin.end());
+  return out;
 }
 
 // Throws if the class name is that of another class of the template.
@@ -123,16 +154,33 @@ void write(const fs::path& file, const std::string& text) {
 }
 
 // Copies the files of the kind, and the common CMakeLists.txt with the kind's sources.
-void copy_template(const fs::path& from, const fs::path& to, const std::string& name) {
+void copy_template(const fs::path& from, const fs::path& to, Words words) {
   std::vector<std::string> sources;
   for (const auto& entry : fs::directory_iterator(from)) {
-    const std::string file = renamed(entry.path().filename().string(), name);
-    write(to / file, renamed(text_of(entry.path()), name));
+    const std::string file = replaced(entry.path().filename().string(), words);
+    write(to / file, replaced(text_of(entry.path()), words));
     if (file.ends_with(".cpp") && !file.ends_with("_test.cpp")) sources.push_back(file);
   }
   std::sort(sources.begin(), sources.end());
-  const std::string build = renamed(text_of(from.parent_path() / "CMakeLists.txt"), name);
-  write(to / "CMakeLists.txt", replaced(build, "SOURCES", text::join(sources, " ")));
+  words.emplace_back("SOURCES", text::join(sources, " "));
+  write(to / "CMakeLists.txt", replaced(text_of(from.parent_path() / "CMakeLists.txt"), words));
+}
+
+// Reads the config.json of --from-hf, if it is given. Throws if a plugin offers its model_type.
+std::optional<FamilyStart> family_start(const PluginsCommand& command) {
+  if (command.from_hf.empty()) return std::nullopt;
+  if (command.kind != "model")
+    throw Error(ErrorCode::usage, "heddle plugins new",
+                "--from-hf starts a model family, and --kind is " + command.kind, "add --kind model");
+  FamilyStart out = read_family_start(command.from_hf);
+  const std::string type = text::lower(out.model_type);
+  for (const PluginFile& file : plugin::files_in(plugin::search_path({})))
+    if (has_name(file, type))
+      throw Error(ErrorCode::usage, "heddle plugins new --from-hf",
+                  "the model_type '" + out.model_type + "' of " + out.file.string() +
+                      " is a name of the plugin " + file.path.string(),
+                  "train the model without a new plugin, or give a copy of the file another model_type");
+  return out;
 }
 
 }  // namespace
@@ -143,11 +191,13 @@ int create_plugin(const PluginsCommand& command) {
   const std::string name = directory.filename().string();
   const fs::path from = template_of(command.kind);
   check_class(from, name);
+  const std::optional<FamilyStart> family = family_start(command);
   std::error_code failure;
   if (!fs::create_directory(directory, failure))
     throw Error(ErrorCode::io, directory.string(), "cannot be created: " + failure.message(),
                 "choose a name in an existing, writable directory");
-  copy_template(from, directory, name);
+  copy_template(from, directory, family ? family_words(from, *family, name) : names(name));
+  if (family) write(directory / "config.json", text_of(family->file));
   std::cout << "wrote " << directory.string() << "/ from the template '" << command.kind << "'; "
             << (directory / "README.md").string() << " explains how to build and check it\n";
   return 0;
