@@ -269,8 +269,8 @@ std::vector<FieldInfo> rotary_table(const RotaryKeys& defaults, bool partial) {
       {"rope_parameters", "map or null", "null", types,
        "Newer form of rope_scaling, which includes rope_theta.", ""},
       {"original_max_position_embeddings", "integer or null", "null", "",
-       "Number of positions of the original training, for the rope types llama3 and yarn. Other types "
-       "ignore it.",
+       "Number of positions of the original training, for the rope types llama3 and yarn. Ignored by "
+       "other types.",
        ""}};
   if (partial)
     out.push_back({"partial_rotary_factor", "number", Node::real(defaults.part).written(), "above 0, to 1.0",
