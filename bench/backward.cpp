@@ -67,7 +67,7 @@ ModelConfig stack(int64_t width) {
   model.hidden_size = width;
   model.intermediate_size = 3 * width;
   model.num_hidden_layers = 8;
-  model.num_attention_heads = model.num_key_value_heads = 4;
+  model.num_key_value_heads = model.num_attention_heads = 4;
   model.head_dim = width / 4;
   return model;
 }

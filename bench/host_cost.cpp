@@ -28,7 +28,7 @@ ModelConfig narrow_llama() {
   model.hidden_size = kWidth;
   model.intermediate_size = 2 * kWidth;
   model.num_hidden_layers = kLayers;
-  model.num_attention_heads = model.num_key_value_heads = 4;
+  model.num_key_value_heads = model.num_attention_heads = 4;
   model.head_dim = kWidth / 4;
   return model;
 }

@@ -29,7 +29,7 @@ ModelConfig llama() {
   model.hidden_size = 256;
   model.intermediate_size = 704;
   model.num_hidden_layers = 4;
-  model.num_attention_heads = model.num_key_value_heads = 4;
+  model.num_key_value_heads = model.num_attention_heads = 4;
   model.head_dim = 64;
   return model;
 }

@@ -1,4 +1,5 @@
 // ModelSpec of a decoder, from its description.
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -40,7 +41,16 @@ class Spec : public ModelSpec {
     return out;
   }
   bool passes_over(const std::string& tensor) const override { return read_.files.ignores(tensor); }
-  std::map<std::string, std::string> idle_keys() const override { return read_.idle; }
+  std::map<std::string, std::string> idle_keys() const override {
+    constexpr const char* kWhy =
+        "no auxiliary loss is computed; set router_aux_loss_type to layer, sequence, global or model";
+    const auto has_no_loss = [](const Layer& layer) {
+      const auto* mixture = std::get_if<Mixture>(&layer.feed_forward);
+      return mixture != nullptr && mixture->router.balance.form == model::BalanceLoss::Form::none;
+    };
+    if (std::none_of(read_.model.layers.begin(), read_.model.layers.end(), has_no_loss)) return {};
+    return {{"router_aux_loss_coef", kWhy}, {"aux_loss_alpha", kWhy}};
+  }
 
  private:
   // Number of rows of all parameters, computed on first use.

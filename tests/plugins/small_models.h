@@ -14,7 +14,6 @@ namespace heddle::tests {
 // 53 tokens in the vocabulary, width 23, 21 token rows per microbatch.
 inline Training four_heads(const std::string& model_type = "llama", int layers = 2) {
   Training run;
-  run.model.model_type = model_type;
   run.model.vocab_size = 53;
   run.model.hidden_size = 14;
   run.model.intermediate_size = 23;
@@ -32,10 +31,11 @@ inline Training four_heads(const std::string& model_type = "llama", int layers =
 inline Training eight_experts(const std::string& model_type = "qwen3_moe", int64_t top_k = 2) {
   Training run = four_heads(model_type);
   run.model.qk_norm = model_type == "qwen3_moe";
-  llama::Mixture& mixture = run.model.mixture;
-  mixture.experts = 8, mixture.top_k = top_k, mixture.width = 5;
-  mixture.normalise = top_k > 1;
-  mixture.balance = {model::BalanceLoss::Form::layer, 0.05};
+  decoder::Mixture& mixture = run.model.mixture;
+  mixture.router.experts = 8, mixture.router.rule.top_k = top_k, mixture.width = 5;
+  mixture.router.rule.normalise = top_k > 1;
+  mixture.router.balance = {model::BalanceLoss::Form::layer, 0.05};
+  mixture.shared_gate = true;
   if (model_type == "qwen2_moe") mixture.shared_width = 9;
   return run;
 }
@@ -45,25 +45,22 @@ inline Training eight_experts(const std::string& model_type = "qwen3_moe", int64
 inline Training deepseek() {
   Training run = four_heads("deepseek_v3", 3);
   run.model.num_key_value_heads = 8;
-  run.model.latent = {.rank = 9, .query_rank = 11, .plain = 5, .rotary = 4, .value = 7};
+  run.model.latent = decoder::Latent{.rank = 9, .query_rank = 11, .plain = 5, .rotary = 4, .value = 7};
   run.model.head_dim = 4;
-  llama::Mixture& mixture = run.model.mixture;
-  mixture.experts = 8, mixture.top_k = 3, mixture.width = 5;
-  mixture.shared_width = 10, mixture.shared_gate = false;
-  mixture.score = model::RouterRule::Score::sigmoid;
-  mixture.groups = 4, mixture.top_groups = 2, mixture.group_best = 2;
-  mixture.normalise = true, mixture.scale = 1.5;
-  mixture.correction = true, mixture.correction_rate = 0.03;
-  mixture.first_sparse = 1;
-  mixture.balance = {model::BalanceLoss::Form::sequence, 0.02};
+  RouterConfig& router = run.model.mixture.router;
+  router.experts = 8, run.model.mixture.width = 5, run.model.mixture.shared_width = 10;
+  router.rule = {model::RouterRule::Score::sigmoid, 3, 4, 2, 2, true, 1.5};
+  router.correction = true, router.correction_rate = 0.03;
+  router.balance = {model::BalanceLoss::Form::sequence, 0.02};
+  run.model.first_sparse = 1;
   return run;
 }
 
 // deepseek() with attention over three selected keys; two layers share a selection.
 inline Training sparse_deepseek() {
   Training run = deepseek();
-  run.model.model_type = "glm_moe_dsa";
-  run.model.latent.indexer = {3, 17, 6, true, {false, true, false}};
+  run.model.latent->indexer = {.heads = 17, .head_dim = 6, .top_k = 3, .interleaved = true};
+  run.model.shared_selections = {false, true, false};
   return run;
 }
 
@@ -74,15 +71,13 @@ inline Training gpt_oss() {
   run.model.qkv_bias = run.model.output_bias = run.model.sinks = true;
   run.model.sliding_window = 3;
   run.model.slides = {true, false, true};
-  run.model.rope_scaling.kind = RotaryScaling::Kind::yarn;
-  run.model.rope_scaling.factor = 4;
-  run.model.rope_scaling.original_positions = 16;
-  llama::Mixture& mixture = run.model.mixture;
-  mixture.experts = 8, mixture.top_k = 3, mixture.width = 5;
-  mixture.score = model::RouterRule::Score::softmax_after_topk;
-  mixture.router_bias = mixture.expert_bias = true;
+  run.model.rotary.scaling = {.kind = RotaryScaling::Kind::yarn, .factor = 4, .original_positions = 16};
+  decoder::Mixture& mixture = run.model.mixture;
+  mixture.router.experts = 8, mixture.width = 5;
+  mixture.router.rule = {model::RouterRule::Score::softmax_after_topk, 3};
+  mixture.router.bias = mixture.expert_bias = true;
   mixture.activation = {model::ExpertActivation::Kind::clamped_swiglu, 1.702, 0.05, true};
-  mixture.balance = {model::BalanceLoss::Form::layer, 0.05};
+  mixture.router.balance = {model::BalanceLoss::Form::layer, 0.05};
   return run;
 }
 
@@ -90,20 +85,18 @@ inline Training gpt_oss() {
 inline Training sigmoid_model(const std::string& model_type) {
   Training run = four_heads(model_type, 3);
   run.model.head_dim = 8;
-  run.model.partial_rotary_factor = 0.5;
+  run.model.rotary.part = 0.5;
   run.model.qk_norm = model_type != "glm4_moe";
   run.model.qk_norm_of_whole = model_type == "minimax_m2";
   if (model_type != "bailing_moe")
     run.model.initializer_range = 0.1;  // separates scores enough that rounding does not change the selection
-  llama::Mixture& mixture = run.model.mixture;
-  mixture.experts = 8, mixture.top_k = 3, mixture.width = 5;
-  mixture.score = model::RouterRule::Score::sigmoid;
-  mixture.normalise = mixture.correction = true;
-  mixture.correction_rate = 0.03;
-  mixture.shared_gate = false;
+  RouterConfig& router = run.model.mixture.router;
+  router.experts = 8, run.model.mixture.width = 5;
+  router.rule = {.score = model::RouterRule::Score::sigmoid, .top_k = 3, .normalise = true};
+  router.correction = true, router.correction_rate = 0.03;
   if (model_type == "minimax_m2") return run;
-  mixture.groups = 4, mixture.top_groups = 2, mixture.group_best = 2;
-  mixture.scale = 1.5, mixture.shared_width = 10, mixture.first_sparse = 1;
+  router.rule.groups = 4, router.rule.top_groups = 2, router.rule.group_best = 2, router.rule.scale = 1.5;
+  run.model.mixture.shared_width = 10, run.model.first_sparse = 1;
   return run;
 }
 

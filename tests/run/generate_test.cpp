@@ -91,7 +91,6 @@ TEST(Generate, KeepsTheLastTokensBeyondTheMaximumLength) {
 
 ModelConfig small(const std::string& type) {
   ModelConfig config;
-  config.model_type = type;
   config.vocab_size = 61;
   config.hidden_size = 24;
   config.intermediate_size = 32;
@@ -111,13 +110,14 @@ ModelConfig small(const std::string& type) {
   }
   if (type != "deepseek_v3" && type != "glm_moe_dsa") return config;
   config.num_key_value_heads = 6;
-  config.latent = {.rank = 12, .query_rank = 10, .plain = 6, .rotary = 8, .value = 9};
-  llama::Mixture& mixture = config.mixture;
-  mixture.experts = 4, mixture.top_k = 2, mixture.width = 10, mixture.shared_width = 10;
-  mixture.shared_gate = false, mixture.correction = true, mixture.first_sparse = 1;
-  mixture.score = model::RouterRule::Score::sigmoid;
-  if (type == "glm_moe_dsa")  // fewer keys than there are tokens in the end
-    config.latent.indexer = {5, 17, 10, true, {false, true, false}};
+  config.latent = decoder::Latent{.rank = 12, .query_rank = 10, .plain = 6, .rotary = 8, .value = 9};
+  config.mixture.width = config.mixture.shared_width = 10, config.first_sparse = 1;
+  RouterConfig& router = config.mixture.router;
+  router.experts = 4, router.rule = {model::RouterRule::Score::sigmoid, 2}, router.correction = true;
+  if (type != "glm_moe_dsa") return config;
+  // Fewer keys than there are tokens in the end.
+  config.latent->indexer = {.heads = 17, .head_dim = 10, .top_k = 5, .interleaved = true};
+  config.shared_selections = {false, true, false};
   return config;
 }
 
@@ -247,7 +247,7 @@ TEST(Generate, RunsAChainOfUnits) {
   config.hidden_size = 8;
   config.intermediate_size = 12;
   config.num_hidden_layers = 2;
-  config.num_attention_heads = config.num_key_value_heads = 2;
+  config.num_key_value_heads = config.num_attention_heads = 2;
   config.head_dim = 4;
   Units units = make_units(config, at::kFloat);
   const Tokens tokens = generate(logits_of(units), {1, 2}, 5, {}, 1);

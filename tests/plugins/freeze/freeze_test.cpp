@@ -39,7 +39,7 @@ Units llama(bool tied = false) {
   model.hidden_size = 8;
   model.intermediate_size = 12;
   model.num_hidden_layers = 2;
-  model.num_attention_heads = model.num_key_value_heads = 2;
+  model.num_key_value_heads = model.num_attention_heads = 2;
   model.head_dim = 4;
   model.tie_word_embeddings = tied;
   return make_units(model, at::TensorOptions(at::kMeta).dtype(at::kFloat));

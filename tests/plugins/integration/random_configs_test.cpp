@@ -19,7 +19,6 @@
 #include "heddle/mesh/call.h"
 #include "lib/checkpoint/huggingface/export.h"
 #include "plugins/compositions/draw.h"
-#include "plugins/llama/config/model_type.h"
 
 namespace heddle::tests {
 namespace {
@@ -157,13 +156,10 @@ std::vector<FieldInfo> keys_of_k3(std::vector<FieldInfo> fields, const std::vect
   return fields;
 }
 
-// A table of the plugin llama contains the keys of several types.
 std::vector<FieldInfo> keys_of(PluginRegistry& plugins, const std::string& type) {
   if (type == kKimiK3)
     return keys_of_k3(plugins.model("kimi_linear")->fields, plugins.model("kimi_k3")->fields);
-  const std::vector<std::string> of_llama = llama::type_names();
-  const bool shared = std::find(of_llama.begin(), of_llama.end(), type) != of_llama.end();
-  return shared ? llama::keys_of(type) : plugins.model(type)->fields;
+  return plugins.model(type)->fields;
 }
 
 class RandomConfigs : public ::testing::TestWithParam<std::string> {};

@@ -31,7 +31,7 @@ TEST(Latent, LearnsAndMovesItsCorrectionBiasByTheLoads) {
 
 TEST(Latent, KeepsItsCorrectionBiasAtRateZero) {
   Training still = deepseek();
-  still.model.mixture.correction_rate = 0;
+  still.model.mixture.router.correction_rate = 0;
   still.steps = 3;
   EXPECT_EQ(train(still).parameters.at(kBias).abs().sum().item<double>(), 0);
 }

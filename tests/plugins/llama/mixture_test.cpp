@@ -16,13 +16,13 @@ Training mixture(const std::string& type = "qwen3_moe", Form form = Form::layer)
   Training run = four_heads(type, 3);
   run.model.qk_norm = type == "qwen3_moe";
   run.model.qkv_bias = type == "qwen2_moe";
-  llama::Mixture& experts = run.model.mixture;
-  experts.experts = 5, experts.top_k = 3, experts.width = 9;
-  experts.dense_layers = {1};
-  experts.normalise = type != "qwen2_moe";
-  experts.shared_width = type == "qwen2_moe" ? 11 : 0;
-  experts.balance = {form, 0.05};
-  experts.z_loss = 0.01;
+  decoder::Mixture& experts = run.model.mixture;
+  experts.router.experts = 5, experts.router.rule.top_k = 3, experts.width = 9;
+  run.model.dense = {1};
+  experts.router.rule.normalise = type != "qwen2_moe";
+  experts.shared_width = type == "qwen2_moe" ? 11 : 0, experts.shared_gate = true;
+  experts.router.balance = {form, 0.05};
+  experts.router.z_loss = 0.01;
   return run;
 }
 

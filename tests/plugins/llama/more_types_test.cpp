@@ -1,26 +1,22 @@
 // GPT-OSS, GLM-4.5, MiniMax-M2 and Ling: configurations and sliding windows. Files of every family round-trip
 // byte for byte.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <fstream>
 #include <iterator>
 
-#include "checkpoint/folder.h"
 #include "heddle/transport/threads.h"
 #include "lib/run/convert/convert.h"
-#include "tests/core/engine/setups.h"
-#include "tests/llama_model.h"
+#include "plugins/llama/exported.h"
 
 namespace heddle {
 namespace {
 
+using ::testing::ElementsAre;
+using tests::expect_round_trip;
+using tests::exported;
 using tests::Folder;
-
-ModelConfig typed_config(const std::string& json) {
-  const Folder folder;
-  folder.write("config.json", json);
-  return read_model_config(folder / "config.json");
-}
+using tests::layers_with;
 
 // The published file, without quantization_config.
 const char* const kGptOss20b = R"({"architectures":["GptOssForCausalLM"],"attention_bias":true,
@@ -33,28 +29,31 @@ const char* const kGptOss20b = R"({"architectures":["GptOssForCausalLM"],"attent
     "router_aux_loss_coef":0.9,"sliding_window":128,"swiglu_limit":7.0,"vocab_size":201088})";
 
 TEST(MoreTypes, HaveTransformersDefaults) {
-  const ModelConfig published = typed_config(kGptOss20b);
-  EXPECT_EQ(published.mixture.experts, 32);
-  ModelConfig ours = typed_config(R"({"model_type":"gpt_oss","num_hidden_layers":24,"num_local_experts":32,
-      "pad_token_id":199999,"router_aux_loss_coef":0.9})");
+  const auto published = exported(kGptOss20b);
+  EXPECT_EQ(published["num_local_experts"], 32);
+  const std::string keys = R"({"model_type":"gpt_oss","num_hidden_layers":24,"num_local_experts":32,
+      "pad_token_id":199999,"router_aux_loss_coef":0.9})";
+  const auto ours = exported(keys);
   EXPECT_EQ(ours, published);
-  EXPECT_EQ(ours.rope_scaling.kind, RotaryScaling::Kind::yarn);
-  EXPECT_EQ(ours.window_of(0), 128);
-  EXPECT_EQ(ours.window_of(1), 0);
-  EXPECT_TRUE(ours.sinks && ours.qkv_bias && ours.output_bias && ours.mixture.expert_bias);
-  const ModelConfig glm = typed_config(R"({"model_type":"glm4_moe","head_dim":128})");
-  EXPECT_EQ(glm.rotary_dim(), 64);
-  EXPECT_FALSE(glm.mixture.sparse(0));
-  EXPECT_TRUE(glm.mixture.sparse(1) && glm.mixture.router_in_fp32 && glm.mixture.correction);
-  EXPECT_EQ(glm.mixture.shared_width, 1408);
-  const ModelConfig minimax = typed_config(R"({"model_type":"minimax_m2","rotary_dim":64})");
-  EXPECT_EQ(minimax.rotary_dim(), 64);
-  EXPECT_EQ(minimax.rope_theta, 5e6);
-  EXPECT_TRUE(minimax.qk_norm_of_whole && minimax.mixture.normalise);
-  const ModelConfig ling = typed_config(R"({"model_type":"bailing_moe"})");
-  EXPECT_EQ(ling.rotary_dim(), 64);
-  EXPECT_EQ(ling.mixture.groups, 8);
-  EXPECT_EQ(ling.pad_token_id, 156892);
+  EXPECT_EQ(ours["rope_scaling"]["rope_type"], "yarn");
+  EXPECT_EQ(ours["sliding_window"], 128);
+  EXPECT_EQ(ours["layer_types"][0], "sliding_attention");
+  EXPECT_EQ(ours["layer_types"][1], "full_attention");
+  for (const char* module : {"self_attn.sinks", "q_proj.bias", "o_proj.bias", "experts.down_proj_bias"})
+    EXPECT_EQ(layers_with(keys, module).size(), 24u) << module;
+  const std::string small = R"(,"num_hidden_layers":3})";
+  const std::string glm = R"({"model_type":"glm4_moe","head_dim":128)" + small;
+  EXPECT_EQ(exported(glm)["partial_rotary_factor"], 0.5);
+  EXPECT_EQ(exported(glm)["router_dtype"], "float32");
+  EXPECT_EQ(exported(glm)["n_shared_experts"], 1);
+  EXPECT_THAT(layers_with(glm, "e_score_correction_bias"), ElementsAre(1, 2));
+  const auto minimax = exported(R"({"model_type":"minimax_m2","rotary_dim":64})");
+  EXPECT_EQ(minimax["rotary_dim"], 64);
+  EXPECT_EQ(minimax["rope_theta"], 5e6);
+  const auto ling = exported(R"({"model_type":"bailing_moe"})");
+  EXPECT_EQ(ling["partial_rotary_factor"], 0.5);
+  EXPECT_EQ(ling["n_group"], 8);
+  EXPECT_EQ(ling["pad_token_id"], 156892);
 }
 
 TEST(MoreTypes, RoundTrip) {
@@ -71,29 +70,28 @@ TEST(MoreTypes, RoundTrip) {
        R"({"model_type":"qwen3","use_sliding_window":true,"sliding_window":7,"max_window_layers":3})",
        R"({"model_type":"qwen2_moe","use_sliding_window":true,"max_window_layers":5})",
        R"({"model_type":"qwen3_moe","use_sliding_window":true})"})
-    EXPECT_EQ(typed_config(json), typed_config(to_config_json(typed_config(json)))) << json;
+    expect_round_trip(json);
 }
 
 TEST(MoreTypes, HaveTheWindowsOfTransformers) {
+  // The windows of four layers, as the signature records them.
   const auto windows = [](const std::string& keys) {
-    const ModelConfig config = typed_config("{" + keys + R"(,"num_hidden_layers":4})");
-    std::vector<int64_t> out;
-    for (int64_t layer = 0; layer < 4; ++layer) out.push_back(config.window_of(layer));
-    return out;
+    const auto signature = tests::read_json("{" + keys + R"(,"num_hidden_layers":4})")->signature();
+    const auto found = signature.find("sliding_window");
+    return found == signature.end() ? std::string("none") : found->second;
   };
-  using Windows = std::vector<int64_t>;
   const std::string on =
       R"("use_sliding_window":true,"sliding_window":9,"max_window_layers":2,"model_type":)";
-  EXPECT_EQ(windows(on + "\"qwen2\""), (Windows{0, 0, 9, 9}));
-  EXPECT_EQ(windows(on + "\"qwen3\""), (Windows{0, 0, 9, 9}));
-  EXPECT_EQ(windows(on + "\"qwen2_moe\""), (Windows{9, 0, 0, 0}));
-  EXPECT_EQ(windows(on + "\"qwen3_moe\""), (Windows{9, 9, 9, 9}));
-  EXPECT_EQ(windows(R"("model_type":"mixtral","sliding_window":9)"), (Windows{9, 9, 9, 9}));
-  EXPECT_EQ(windows(R"("model_type":"mixtral","sliding_window":null)"), (Windows{0, 0, 0, 0}));
+  EXPECT_EQ(windows(on + "\"qwen2\""), "9 in layers 2,3");
+  EXPECT_EQ(windows(on + "\"qwen3\""), "9 in layers 2,3");
+  EXPECT_EQ(windows(on + "\"qwen2_moe\""), "9 in layers 0");
+  EXPECT_EQ(windows(on + "\"qwen3_moe\""), "9 in layers 0,1,2,3");
+  EXPECT_EQ(windows(R"("model_type":"mixtral","sliding_window":9)"), "9 in layers 0,1,2,3");
+  EXPECT_EQ(windows(R"("model_type":"mixtral","sliding_window":null)"), "none");
   EXPECT_EQ(windows(R"("model_type":"qwen2","use_sliding_window":true,"max_window_layers":3)"),
-            (Windows{0, 0, 0, 4096}));
-  EXPECT_EQ(windows(R"("model_type":"qwen2","sliding_window":9)"), (Windows{0, 0, 0, 0}));
-  EXPECT_EQ(windows(R"("model_type":"qwen2_moe","sliding_window":0)"), (Windows{0, 0, 0, 0}));
+            "4096 in layers 3");
+  EXPECT_EQ(windows(R"("model_type":"qwen2","sliding_window":9)"), "none");
+  EXPECT_EQ(windows(R"("model_type":"qwen2_moe","sliding_window":0)"), "none");
 }
 
 void convert_on(int ranks, const std::filesystem::path& from, const std::filesystem::path& to) {

@@ -25,7 +25,7 @@ ModelConfig even_llama() {
   model.hidden_size = 64;
   model.intermediate_size = 192;
   model.num_hidden_layers = 4;
-  model.num_attention_heads = model.num_key_value_heads = 4;
+  model.num_key_value_heads = model.num_attention_heads = 4;
   model.head_dim = 16;
   return model;
 }

@@ -14,7 +14,7 @@ constexpr double kWeight = 0.5;  // large, so that a wrong loss is visible
 
 Training balanced(const std::string& model_type, int microbatches) {
   Training run = eight_experts(model_type);
-  run.model.mixture.balance = {model::BalanceLoss::Form::global, kWeight};
+  run.model.mixture.router.balance = {model::BalanceLoss::Form::global, kWeight};
   run.microbatches = microbatches;
   return run;
 }
@@ -29,7 +29,7 @@ void expect_same_losses(const Outcome& got, const Outcome& want) {
 
 TEST(GlobalBalanceLoss, DiffersFromTheLossOfSingleMicrobatches) {
   Training other = balanced("mixtral", 2);
-  other.model.mixture.balance.form = model::BalanceLoss::Form::layer;
+  other.model.mixture.router.balance.form = model::BalanceLoss::Form::layer;
   const Outcome global = train(balanced("mixtral", 2)), layer = train(other);
   EXPECT_GT(std::abs(global.norms[0] - layer.norms[0]), 1e-4);
 }
@@ -37,7 +37,7 @@ TEST(GlobalBalanceLoss, DiffersFromTheLossOfSingleMicrobatches) {
 // The first microbatch of a step has no previous one, in every step.
 TEST(GlobalBalanceLoss, EqualsTheLayersLossForOneMicrobatch) {
   Training other = balanced("mixtral", 1);
-  other.model.mixture.balance.form = model::BalanceLoss::Form::layer;
+  other.model.mixture.router.balance.form = model::BalanceLoss::Form::layer;
   expect_same_losses(train(balanced("mixtral", 1)), train(other));
 }
 
@@ -66,7 +66,7 @@ TEST(GlobalBalanceLoss, EqualsOneRankWithFrozenRouters) {
   };
   expect_equal_on(frozen(2), {"fsdp2 dp2 ep2 calls2"}, expect_same_losses);
   Training other = frozen(1);
-  other.model.mixture.balance.form = model::BalanceLoss::Form::layer;
+  other.model.mixture.router.balance.form = model::BalanceLoss::Form::layer;
   expect_same_losses(train(frozen(1)), train(other));
 }
 

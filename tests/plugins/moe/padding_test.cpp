@@ -8,7 +8,6 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "plugins/llama/describe.h"
 #include "plugins/moe/runs.h"
 
 namespace heddle::tests {
@@ -19,8 +18,8 @@ using Form = model::BalanceLoss::Form;
 // Uses every loss, and a correction bias that is updated.
 Training routed(Form form = Form::layer) {
   Training run = sigmoid_model("glm4_moe");
-  run.model.mixture.balance = {form, 0.1};
-  run.model.mixture.z_loss = 0.01;
+  run.model.mixture.router.balance = {form, 0.1};
+  run.model.mixture.router.z_loss = 0.01;
   return run;
 }
 
@@ -118,7 +117,7 @@ TEST(Capacity, AppliesOnOneRankAsOnTwo) {
 
 TEST(FakeBalancedGate, DependsOnThePositionInTheSample) {
   Training one = routed();
-  one.model.mixture.in_turn = true;
+  one.model.mixture.router.in_turn = true;
   expect_equal_on(one, {"fsdp2 cp2(allgather)"});
 }
 
@@ -126,12 +125,12 @@ TEST(FakeBalancedGate, DependsOnThePositionInTheSample) {
 TEST(Router, UsesTheFirstRanksSelectionForCopies) {
   const Training run = four_heads("qwen3_moe");
   ModelConfig config = run.model;
-  config.mixture.experts = 8, config.mixture.top_k = 2, config.mixture.width = 5;
+  config.mixture.router.experts = 8, config.mixture.router.rule.top_k = 2, config.mixture.width = 5;
   at::Tensor experts[2], weights[2];
   ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
     const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"pp", 1}, {"tp", 2}}, rendezvous, "");
     at::manual_seed(3);
-    Units units = llama::make_units(config, at::kFloat);
+    Units units = make_units(config, at::kFloat);
     const auto tensor = make_parallelizer("tensor", "{}");
     tensor->apply(units, mesh);
     const int rank = mesh.rank("tp");

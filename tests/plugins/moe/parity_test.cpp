@@ -59,7 +59,7 @@ TEST(ExpertParallel, EqualsOneRankWithActivationCheckpointing) {
 TEST(ExpertParallel, EqualsOneRankWithJitter) {
   Training one = eight_experts("mixtral");
   const double plain = train(one).losses[0];
-  one.model.mixture.jitter = 0.2;
+  one.model.mixture.router.jitter = 0.2;
   EXPECT_GT(std::abs(train(one).losses[0] - plain), 1e-6);
   expect_equal_on(one, {"fsdp2 dp2 ep2", "fsdp2 dp2 tp2 ep2", "fsdp2 pp2(zb1p)", "fsdp2 dp2 full"});
 }

@@ -46,7 +46,7 @@ TEST(QatRuns, AreEqualOnEveryTopology) {
 TEST(QatRuns, EqualOnEveryTopologyForWeightsOnly) {
   Training run = four_heads();
   run.model.hidden_size = 32, run.model.intermediate_size = 64;
-  run.model.num_attention_heads = run.model.num_key_value_heads = 4, run.model.head_dim = 8;
+  run.model.num_key_value_heads = run.model.num_attention_heads = 4, run.model.head_dim = 8;
   expect_equal_on(in_double(run,
                             "{enabled: true, qat_config: {quantizer_type: int4_weight_only, groupsize: 32, "
                             "inner_k_tiles: 2}}"),

@@ -260,7 +260,6 @@ struct ReadModel {
   Model model = {};
   Files files = {};
   std::map<std::string, std::string> signature = {};
-  std::map<std::string, std::string> idle = {};  // ModelSpec::idle_keys()
   std::function<std::string(const std::string& dtype)> config_json = {};
 };
 
@@ -283,6 +282,8 @@ struct Description {
   Files (*files_of)(const Keys& keys) = nullptr;
   double (*benchmark)(const BenchmarkSizes& sizes) = nullptr;  // ModelFacts::benchmark
   std::vector<Node::Entry> automodel_keys = {};                // IModelFamily::automodel_keys()
+  // ModelSpec::signature(), for families whose signature does not consist of the keys; null: all keys.
+  std::map<std::string, std::string> (*signature)(const Keys& keys) = nullptr;
 };
 
 // Return the keys that NeMo AutoModel's modules add to a router: the auxiliary loss of each layer with the
@@ -304,7 +305,8 @@ class Family : public IModelFamily {
     out.model = family.model(values);
     if (out.model.positions > 0) out.facts.positions_reason = "each position has a learned vector";
     out.files = family.files_of == nullptr ? family.files : family.files_of(values);
-    out.signature = family.keys.signature(values, family.model_type);
+    out.signature = family.signature == nullptr ? family.keys.signature(values, family.model_type)
+                                                : family.signature(values);
     out.config_json = [values](const std::string& dtype) {
       const auto& written = description();
       return written.keys.config_json(values, written.model_type, written.architecture, dtype);

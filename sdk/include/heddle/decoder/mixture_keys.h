@@ -90,9 +90,11 @@ void add_mixture(model::ModelKeys<Keys>& keys, const MixtureForm& form = {}) {
   keys.field("fake_balanced_gate", &Own::fake_balanced_gate,
              "Assign tokens to experts in turn, for benchmarks.");
   if (form.correction)
-    keys.field("gate_bias_update_factor", &Own::gate_bias_update_factor,
-               "Amount by which the correction bias of each expert changes after a step to balance the load.",
-               at_least(0.0));
+    keys.field(
+        "gate_bias_update_factor", &Own::gate_bias_update_factor,
+        "Amount by which the correction bias of each expert changes after a step to balance the load. No "
+        "effect within a step.",
+        at_least(0.0));
 }
 
 }  // namespace heddle::decoder
