@@ -18,6 +18,7 @@ namespace heddle {
 namespace {
 
 constexpr const char* kCpu = "cpu";
+constexpr int64_t kFewMicrobatches = 3;
 
 double least_seconds(const engine::DryStep& step, const MachineFile& machine, bool in_16_bits) {
   const double products = in_16_bits ? machine.peak_16 : machine.peak_32, other = machine.peak_32;
@@ -110,7 +111,11 @@ class Estimate {
       out.time = step_time(time, dry_passes_, out.passes);
       return finished(std::move(out));
     }
-    rows_ = rows_ / microbatches * recorded_microbatches(schedule, microbatches);
+    const int64_t count = recorded_microbatches(schedule, microbatches);
+    rows_ = rows_ / microbatches * count;
+    unrecorded_ = schedule::peak_alive(schedule.table(ranks, microbatches));
+    const std::vector<int> alive = schedule::peak_alive(schedule.table(ranks, count));
+    for (int rank = 0; rank < ranks; ++rank) unrecorded_[rank] -= alive[rank];
     const int64_t stride = plan_.setup.sizes.world / ranks;
     const std::vector<int> like = like_ranks(
         schedule, units, ranks, [&](int rank) { return static_cast<int64_t>(machine_index(rank * stride)); });
@@ -173,14 +178,36 @@ class Estimate {
     return time;
   }
 
-  // Returns the smallest number of whole pipeline rounds with as many live microbatches as all of them.
+  // Returns the smallest number of whole pipeline rounds with as many live microbatches as all of them. If a
+  // rank has one stage, three microbatches are enough: each further live one adds the same memory.
   int64_t recorded_microbatches(const Schedule& schedule, int64_t all) const {
     const int ranks = plan_.setup.sizes.pp;
     if (recorded_.all_microbatches) return all;
     const std::vector<int> wanted = schedule::peak_alive(schedule.table(ranks, all));
+    if (!recorded_.with_timelines && static_cast<int>(schedule.rank_of_stage.size()) == ranks)
+      return std::min<int64_t>(all, kFewMicrobatches);
     for (int64_t count = ranks; count < all; count += ranks)
       if (schedule::peak_alive(schedule.table(ranks, count)) == wanted) return count;
     return all;
+  }
+
+  // Returns the peak memory of the step, with the activations of live microbatches that were not recorded.
+  double peak_of(const engine::DryStep& step, int rank) const {
+    const auto recorded = static_cast<double>(step.computed.peak(step.begin));
+    if (unrecorded_.empty() || unrecorded_[rank] == 0) return recorded;
+    std::vector<int64_t> ends;  // of the forwards; all recorded ones precede the first backward
+    int64_t schedule_end = 0;
+    for (const RanAction& one : step.recording.actions) {
+      if (one.action.kind == Action::forward) ends.push_back(one.last_moment);
+      schedule_end = std::max(schedule_end, one.last_moment);
+    }
+    ComputeLog within;
+    for (const Allocation& one : step.computed.allocations)
+      if (one.begin <= schedule_end) within.allocations.push_back(one);
+    const auto of_microbatch =
+        static_cast<double>(step.computed.alive(ends.at(2)) - step.computed.alive(ends.at(1)));
+    return std::max(recorded,
+                    static_cast<double>(within.peak(step.begin)) + unrecorded_[rank] * of_microbatch);
   }
 
   std::vector<Batch> batches(int64_t count, bool draws) const {
@@ -216,6 +243,7 @@ class Estimate {
       timelines_.push_back(
           {rank, time.seconds, std::move(time.timeline), std::move(time.memory), peak_by_kind(step)});
     StepCost out = sums(step, machine);
+    out.peak = peak_of(step, rank);
     out.stage = rank;
     out.device_memory = machine.memory;
     for (const MachinePart& part : machines_)
@@ -226,7 +254,6 @@ class Estimate {
 
   StepCost sums(const engine::DryStep& step, const MachineFile& machine) const {
     StepCost out;
-    out.peak = static_cast<double>(step.computed.peak(step.begin));
     out.before = static_cast<double>(step.computed.alive(step.begin));
     for (const OperatorCall& call : step.computed.calls)
       if (call.product && call.moment >= step.begin) out.products += call.cost.operations;
@@ -253,7 +280,8 @@ class Estimate {
   const int64_t row_length_;
   Machines machines_;
   const Recorded recorded_;
-  int64_t rows_ = 1;  // rows per recorded batch
+  int64_t rows_ = 1;             // rows per recorded batch
+  std::vector<int> unrecorded_;  // [rank of the pipeline]: live microbatches that are not recorded
   int64_t dry_passes_ = 1;
   std::vector<Batch> batches_;
   std::vector<RankTimeline> timelines_;

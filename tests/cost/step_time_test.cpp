@@ -69,6 +69,20 @@ TEST(RankTime, SharesLinksAmongGroups) {
   EXPECT_DOUBLE_EQ(rank_time(step, slow_machine()).seconds, 21);
 }
 
+TEST(RankTime, WaitsForTransfersOfARing) {
+  engine::DryStep step;
+  step.groups["cp"] = {0, 1};
+  step.computed.calls = {work(2, 3), work(5, 1)};
+  DryEntry send = gather(0, 3, 16), receive = gather(1, 4, 16);
+  send.operation = mesh::Operation::send;
+  receive.operation = mesh::Operation::receive;
+  send.group = receive.group = "cp";
+  step.step = {send, receive};
+  const RankTime time = rank_time(step, slow_machine());
+  EXPECT_DOUBLE_EQ(time.seconds, 16 / (2 * 0.8) + 1);  // pairs reach 80 % of the bandwidth
+  EXPECT_DOUBLE_EQ(time.waits.at("cp"), 7);
+}
+
 TEST(RankTime, RecordsMemoryAtTheEndOfEachOperator) {
   engine::DryStep step;
   step.computed.calls = {work(1, 3), work(4, 1)};

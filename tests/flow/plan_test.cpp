@@ -117,6 +117,52 @@ TEST_F(Plan, TriesEveryShapeOfATinyModel) {
   EXPECT_GE(shapes.size(), 3U) << found;
 }
 
+TEST_F(Plan, TriesMethodsOfContextParallelismForLongRows) {
+  const json found = json::parse(
+      heddle(plan({"--world-size", "2", "--row-length", "16384", "--model.config.max_position_embeddings",
+                   "16384", "--fix", "cp_size=2", "--fix", "local_batch_size=1", "--top", "100", "--json"}))
+          .out);
+  std::set<std::string> methods;
+  for (const json& layout : found["layouts"]) methods.insert(layout["layout"]["cp_method"]);
+  EXPECT_EQ(methods, (std::set<std::string>{"allgather", "ring", "ulysses"})) << found;
+}
+
+TEST_F(Plan, TriesFp8OnlyIfAllowed) {
+  const auto precisions = [&](const Words& more) {
+    const json found =
+        json::parse(heddle(plan(plus({"--world-size", "2", "--top", "100", "--model.config.hidden_size", "64",
+                                      "--model.config.intermediate_size", "96", "--json"},
+                                     more)))
+                        .out);
+    std::set<std::string> out;
+    for (const json& layout : found["layouts"]) out.insert(layout["layout"]["precision"]);
+    return out;
+  };
+  EXPECT_EQ(precisions({}), (std::set<std::string>{""}));
+  EXPECT_EQ(precisions({"--allow", "fp8"}), (std::set<std::string>{"", "fp8"}));
+}
+
+TEST_F(Plan, WritesPartsOfExpertsAndReductionsPerMicrobatch) {
+  const std::string best = files_.path("best.yaml");
+  const Outcome written = heddle(
+      plan({"--world-size", "2", "--model",
+            "{config: {model_type: mixtral, vocab_size: 256, hidden_size: 24, intermediate_size: 40, "
+            "num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, num_local_experts: 4, "
+            "num_experts_per_tok: 2, max_position_embeddings: 32}}",
+            "--fix", "tp_size=1", "--fix", "etp_size=2", "--fix", "defer_fsdp_grad_sync=false", "--fix",
+            "local_batch_size=1", "--write", best}));
+  ASSERT_EQ(written.status, 0) << written.error << written.out;
+  EXPECT_THAT(written.out, HasSubstr("fsdp2, etp 2, batch 1, reduction per microbatch"));
+  EXPECT_THAT(read_text(best), HasSubstr("etp_size: 2"));
+  EXPECT_THAT(read_text(best), HasSubstr("defer_fsdp_grad_sync: false"));
+  EXPECT_EQ(heddle({"check", best, "--world-size", "2"}).status, 0);
+}
+
+TEST_F(Plan, CountsTheRefusalOfAnAxisOnce) {
+  const json found = json::parse(heddle(plan({"--world-size", "4", "--json", "--distributed", "null"})).out);
+  EXPECT_EQ(found["refused"]["megatron_fsdp does not support pipeline parallelism"], 1) << found["refused"];
+}
+
 TEST_F(Plan, IsComparedWithTheRunOfItsRecipe) {
   const std::string best = files_.path("best.yaml");
   const Outcome written = heddle(plan({"--world-size", "1", "--device", "cpu", "--write", best}));
@@ -142,13 +188,17 @@ TEST_F(Plan, ReportsThatNoLayoutFits) {
                    "intermediate_size: 28672, num_hidden_layers: 80, num_attention_heads: 64, "
                    "max_position_embeddings: 32}}"}));
   EXPECT_EQ(large.status, 2);
-  EXPECT_THAT(large.out, HasSubstr("no layout fits"));
+  EXPECT_THAT(large.out, HasSubstr("no layout fits: parameters and activations of the smallest, fsdp2, "));
+  EXPECT_THAT(large.out, HasSubstr(". Use more ranks, a device with more memory, or a smaller model\n"));
 }
 
 TEST_F(Plan, RefusesAWorldSizeThatNoLayoutDivides) {
   const Outcome prime = heddle(plan({"--world-size", "7"}));
   EXPECT_EQ(prime.status, 2);
   EXPECT_THAT(prime.error, HasSubstr("no layout divides 7 ranks and 8 samples per step"));
+  const Outcome all = heddle(plan({"--world-size", "7", "--distributed", "null"}));
+  EXPECT_EQ(all.status, 2);
+  EXPECT_EQ(all.error, prime.error);
 }
 
 TEST_F(Plan, GivesFewerLayersToASlowerMachine) {

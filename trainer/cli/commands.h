@@ -60,11 +60,12 @@ struct PlanCommand {
   int64_t row_length = 0;            // tokens per row; 0: of the data
   double seconds = 20;               // no new layout is tried after this time
   int top = 10;
-  int explain = 0;                 // table row of the layout to explain; 0: none
-  std::string picture, trace;      // files for one step of that layout, or of the fastest; empty: none
-  std::vector<std::string> fixed;  // KEY=VALUE
-  std::string write;               // file for a recipe with that layout; empty: none
-  std::string measure;             // machine file to write for this machine, instead of a plan; empty: none
+  int explain = 0;                   // table row of the layout to explain; 0: none
+  std::string picture, trace;        // files for one step of that layout, or of the fastest; empty: none
+  std::vector<std::string> fixed;    // KEY=VALUE
+  std::vector<std::string> allowed;  // "fp8": layouts with this section too
+  std::string write;                 // file for a recipe with that layout; empty: none
+  std::string measure;               // machine file to write for this machine, instead of a plan; empty: none
   bool json = false;
   std::vector<Override> overrides;
 };

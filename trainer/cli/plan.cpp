@@ -123,9 +123,9 @@ int plan(const PlanCommand& command) {
                 "add the YAML file of a run");
   const Node recipe = read_configuration(command.config, command.overrides);
   PluginRegistry plugins = open_plugins(read_recipe(recipe, RecipeErrors::kept), Log::to_stderr(0));
-  const PlanRequest request{recipe,           command.world_size, machines_of(command),
-                            command.memory,   command.row_length, command.seconds,
-                            fixed_of(command)};
+  const PlanRequest request{
+      recipe,          command.world_size, machines_of(command), command.memory, command.row_length,
+      command.seconds, fixed_of(command),  command.allowed};
   const FoundLayouts found = search_layouts(request, plugins);
   const auto top = static_cast<size_t>(command.top);
   std::cout << (command.json ? to_json(found, top) + "\n" : to_text(found, top));

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 
 namespace heddle {
 namespace {
@@ -21,6 +22,8 @@ constexpr std::array kTrees = {Protocol{0.27, 0.81, 0.18, 0.36}, Protocol{0.83, 
                                Protocol{0.9, 1, 1.18, 1}};
 constexpr double kPairwise = 0.8;  // share of the bandwidth in all-to-all and pairwise transfers
 constexpr double kPeer = 0.5e-6;   // seconds per peer of an all-to-all
+// Maximum size of a group of CPU ranks whose ranks send their parts to all others (lib/transport/gloo).
+constexpr int kFewRanks = 16;
 
 struct Links {
   const GroupPlace& place;
@@ -31,6 +34,13 @@ struct Links {
   double bandwidth() const {
     return crosses() ? std::min(machine.node_bandwidth, place.on_node * machine.network_bandwidth)
                      : machine.node_bandwidth;
+  }
+
+  // Time in which each rank sends a part of `bytes` to each other rank, or null for a group that uses rings.
+  std::optional<double> direct(double bytes) const {
+    if (!crosses() || machine.device != "cpu" || place.ranks > kFewRanks) return std::nullopt;
+    return machine.collective_seconds + machine.network_latency +
+           bytes * (place.ranks - place.on_node) / place.ranks / machine.network_bandwidth;
   }
 
   double ring(double rounds, double bytes) const {
@@ -86,8 +96,9 @@ double collective_seconds(const DryEntry& entry, const GroupPlace& place, const 
   switch (entry.operation) {
     case Operation::all_gather:
     case Operation::reduce_scatter:
-      return links.ring(1, others);
+      return links.direct(bytes).value_or(links.ring(1, others));
     case Operation::all_reduce:
+      if (const auto once = links.direct(bytes)) return 2 * *once;
       return std::min(links.ring(2, 2 * others), links.tree(2 * others));
     case Operation::all_to_all:
       return links.all_to_all(bytes);

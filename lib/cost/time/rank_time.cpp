@@ -18,8 +18,16 @@ struct Event {
   size_t place;
 };
 
+// Whether the entry moves a tensor between stages, for which the schedule's simulator waits.
 bool is_transfer(const DryEntry& entry) {
-  return entry.operation == Operation::send || entry.operation == Operation::receive;
+  return entry.group == kPipelineAxis &&
+         (entry.operation == Operation::send || entry.operation == Operation::receive);
+}
+
+// Whether the matching entry of the same group has the time of the transfer. All ranks of a ring send and
+// receive at the same time, and wait for what they receive.
+bool is_counted_elsewhere(const DryEntry& entry) {
+  return entry.operation == (entry.group == kPipelineAxis ? Operation::receive : Operation::send);
 }
 
 class Replay {
@@ -110,12 +118,12 @@ class Replay {
   void post(size_t place) {
     const DryEntry& entry = step_.step[place];
     host_ += machine_.launch_seconds;
-    if (entry.operation == Operation::receive) return;  // counted at the sender
+    if (is_counted_elsewhere(entry)) return;
     const GroupPlace& at = places_[entry.group];
     const double seconds = collective_seconds(entry, at, machine_);
     double begin = std::max(host_, device_);
     if (is_transfer(entry)) {
-      if (entry.group == kPipelineAxis) out_.transfer = std::max(out_.transfer, seconds);
+      out_.transfer = std::max(out_.transfer, seconds);
     } else {
       double &stream = streams_[entry.group], &links = links_[at.nodes > 1 ? 1 : 0];
       begin = std::max({begin, stream, links});

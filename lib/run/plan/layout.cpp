@@ -9,7 +9,6 @@
 namespace heddle {
 namespace {
 
-constexpr int64_t kLongRow = 16384;  // minimum row length in tokens for context parallelism
 constexpr int kMostVirtualStages = 8;
 constexpr int64_t kMostRows = 16;  // maximum number of samples per microbatch
 
@@ -26,9 +25,10 @@ class Enumeration {
   explicit Enumeration(const LayoutSpace& space) : space_(space) {}
 
   std::vector<Layout> run() {
-    for (const int tp : divisors(space_.world, space_.node_devices))
-      for (const int cp : divisors(space_.world / tp, space_.row_length >= kLongRow ? 8 : 1))
-        for (const int pp : divisors(space_.world / (tp * cp), std::max<int64_t>(1, space_.layers)))
+    for (const int tp : divisors(space_.world, space_.has_tp ? space_.node_devices : 1))
+      for (const int cp : divisors(space_.world / tp, space_.has_cp && space_.row_length >= kLongRow ? 8 : 1))
+        for (const int pp :
+             divisors(space_.world / (tp * cp), space_.has_pp ? std::max<int64_t>(1, space_.layers) : 1))
           if (pp == 1 || space_.ranks_of_kind == 0 || space_.ranks_of_kind % (space_.world / pp) == 0)
             sizes(tp, cp, pp);
     return std::move(out_);
@@ -48,11 +48,41 @@ class Enumeration {
     for (const int ep : divisors(space_.world / pp, std::max<int64_t>(1, space_.experts))) {
       if (space_.experts % ep != 0) continue;
       layout.ep = ep;
-      for (const int replicas : replicas_of(dp)) {
-        layout.dp_replicate = replicas;
-        batches(layout, dp);
+      for (const int etp : parts_of_expert(layout)) {
+        layout.etp = etp;
+        for (const std::string& method : cp_methods(layout)) {
+          layout.cp_method = method;
+          for (const int replicas : replicas_of(dp)) {
+            layout.dp_replicate = replicas;
+            batches(layout, dp);
+          }
+        }
       }
     }
+  }
+
+  // Returns the numbers of ranks that share an expert: 1, or those of tensor parallelism.
+  std::vector<int> parts_of_expert(const Layout& layout) const {
+    std::vector<int> out = {1};
+    for (const int parts : divisors(space_.world / (layout.pp * layout.ep), space_.node_devices)) {
+      const bool is_tried = parts == layout.tp || is_fixed("etp_size", std::to_string(parts));
+      if (parts > 1 && is_tried && space_.expert_width > 0 && space_.expert_width % parts == 0)
+        out.push_back(parts);
+    }
+    return out;
+  }
+
+  // Returns the methods of context parallelism that can split the heads of a rank.
+  std::vector<std::string> cp_methods(const Layout& layout) const {
+    if (layout.cp == 1) return {""};
+    std::vector<std::string> out = {"allgather", "ring"};
+    const int64_t ranks = int64_t{layout.tp} * layout.cp;
+    if (space_.heads % ranks == 0 && space_.key_value_heads % ranks == 0) out.emplace_back("ulysses");
+    return out;
+  }
+
+  bool is_fixed(const std::string& key, const std::string& value) const {
+    return std::find(space_.fixed.begin(), space_.fixed.end(), std::pair(key, value)) != space_.fixed.end();
   }
 
   // Returns the numbers of replicas to try: full replication, or one replica per several nodes.
@@ -101,8 +131,27 @@ class Enumeration {
       for (const bool reshards : {true, false}) {
         layout.reshards = reshards;
         if ((!space_.has_reshard || layout.pp > 1) && !reshards) continue;
-        if (is_kept(layout)) out_.push_back(layout);
+        reductions(layout);
       }
+    }
+  }
+
+  // Without a pipeline, gradients can be reduced after each microbatch.
+  void reductions(Layout layout) {
+    const int64_t dp = space_.world / (layout.tp * layout.cp * layout.pp);
+    const bool has_choice = space_.has_deferral && layout.pp == 1 && space_.global_batch / dp > layout.rows;
+    for (const bool defers : {true, false}) {
+      layout.defers = defers;
+      if (!defers && !has_choice) continue;
+      precisions(layout);
+    }
+  }
+
+  void precisions(Layout layout) {
+    if (is_kept(layout)) out_.push_back(layout);
+    for (const std::string& precision : space_.precisions) {
+      layout.precision = precision;
+      if (is_kept(layout)) out_.push_back(layout);
     }
   }
 
@@ -135,13 +184,13 @@ std::vector<int64_t> even_layers(int64_t layers, int64_t stages) {
   return out;
 }
 
-namespace {
-
 bool is_layer(const std::string& unit) {
   const size_t dot = unit.rfind('.');
   return dot != unit.npos && dot + 1 < unit.size() &&
          unit.find_first_not_of("0123456789", dot + 1) == unit.npos;
 }
+
+namespace {
 
 // Returns "[[model.embed_tokens, model.layers.0], [model.layers.1, model.norm]]". Units before the first
 // layer are on the first stage, units after the last layer on the last stage.
@@ -172,7 +221,9 @@ std::string Layout::text() const {
   add("replicas", dp_replicate);
   add("tp", tp);
   add("cp", cp);
+  if (cp > 1) out += " (" + cp_method + ")";
   add("ep", ep);
+  add("etp", etp);
   add("pp", pp);
   if (pp > 1)
     out += " (" + schedule +
@@ -185,6 +236,8 @@ std::string Layout::text() const {
   out += ", batch " + std::to_string(rows);
   if (recomputation != "none") out += ", recomputation " + recomputation;
   if (!reshards) out += ", no reshard after forward";
+  if (!defers) out += ", reduction per microbatch";
+  if (!precision.empty()) out += ", " + precision;
   return out;
 }
 
@@ -194,14 +247,18 @@ std::vector<std::pair<std::string, std::string>> Layout::fields() const {
           {"dp_replicate_size", std::to_string(dp_replicate)},
           {"tp_size", std::to_string(tp)},
           {"cp_size", std::to_string(cp)},
+          {"cp_method", cp_method},
           {"pp_size", std::to_string(pp)},
           {"ep_size", std::to_string(ep)},
+          {"etp_size", std::to_string(etp)},
           {"pp_schedule", schedule},
           {"virtual_stages", std::to_string(virtual_stages)},
           {"local_batch_size", std::to_string(rows)},
           {"activation_checkpointing", recomputation},
           {"reshard_after_forward", word(reshards)},
-          {"sequence_parallel", word(sequence_parallel)}};
+          {"defer_fsdp_grad_sync", word(defers)},
+          {"sequence_parallel", word(sequence_parallel)},
+          {"precision", precision}};
 }
 
 std::vector<Layout> all_layouts(const LayoutSpace& space) {
@@ -220,8 +277,12 @@ Node with_layout(const LayoutSpace& space, const Layout& layout) {
   set("distributed.cp_size", std::to_string(layout.cp));
   set("distributed.pp_size", std::to_string(layout.pp));
   const Node* const section = space.recipe.find("distributed");
-  if (space.experts > 0 || (section != nullptr && section->is_map() && section->find("ep_size") != nullptr))
-    set("distributed.ep_size", std::to_string(layout.ep));
+  const auto names = [&](const char* key) {
+    return section != nullptr && section->is_map() && section->find(key) != nullptr;
+  };
+  if (space.experts > 0 || names("ep_size")) set("distributed.ep_size", std::to_string(layout.ep));
+  if (layout.etp > 1 || names("etp_size")) set("distributed.etp_size", std::to_string(layout.etp));
+  if (layout.cp > 1) set("distributed.context.method", layout.cp_method);
   set("distributed.activation_checkpointing",
       layout.recomputation == "none" ? "false" : layout.recomputation);
   if (space.has_replicas) set("distributed.dp_replicate_size", std::to_string(layout.dp_replicate));
@@ -229,6 +290,8 @@ Node with_layout(const LayoutSpace& space, const Layout& layout) {
     set("distributed.sequence_parallel", layout.sequence_parallel ? "true" : "false");
   if (space.has_reshard)
     set("distributed.reshard_after_forward", layout.pp > 1 ? "none" : layout.reshards ? "true" : "false");
+  if (space.has_deferral) set("distributed.defer_fsdp_grad_sync", layout.defers ? "true" : "false");
+  if (!layout.precision.empty()) set(layout.precision + ".enabled", "true");
   set("step_scheduler.local_batch_size",
       std::to_string(layout.pp > 1 ? space.global_batch / dp : layout.rows));
   if (layout.pp == 1) {

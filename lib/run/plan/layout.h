@@ -10,15 +10,22 @@
 
 namespace heddle {
 
+// Minimum row length in tokens for context parallelism.
+inline constexpr int64_t kLongRow = 16384;
+
 struct Layout {
   std::string strategy;
-  int dp_replicate = 1, tp = 1, cp = 1, pp = 1, ep = 1;
+  int dp_replicate = 1, tp = 1, cp = 1, pp = 1, ep = 1, etp = 1;
+  std::string cp_method = {};          // method of context parallelism; empty: cp is 1
   std::string schedule = {};           // pipeline schedule
   int virtual_stages = 1;              // pipeline stages per rank
   int64_t rows = 1;                    // samples per microbatch
   std::string recomputation = "none";  // "none", "selective", "full"
   bool reshards = true;                // parameters are freed after the forward pass
+  bool defers = true;                  // gradients are reduced once per step, not once per microbatch
   bool sequence_parallel = false;
+  std::string precision =
+      {};  // section of the recipe that sets the dtype of products; empty: the recipe's own
   std::vector<int64_t> stage_layers = {};  // [stage]: number of layers; empty: equal numbers
 
   bool operator==(const Layout&) const = default;
@@ -38,15 +45,20 @@ struct LayoutSpace {
   int64_t ranks_of_kind = 0;
   std::vector<std::string> units;  // names of the model's units
   std::string strategy;            // strategy of the recipe; its mesh and fields allow:
-  bool has_replicas = false, has_reshard = false, has_sequence_parallel = false;
-  int64_t layers = 0, heads = 0, key_value_heads = 0, experts = 0;
+  bool has_tp = true, has_cp = true, has_pp = true;
+  bool has_replicas = false, has_reshard = false, has_deferral = false, has_sequence_parallel = false;
+  int64_t layers = 0, heads = 0, key_value_heads = 0, experts = 0, expert_width = 0;
   int64_t row_length = 0, global_batch = 0;
   std::vector<std::pair<std::string, std::string>> fixed;  // as in Layout::fields()
+  std::vector<std::string> precisions;                     // values of Layout::precision besides ""
 };
 
 // Returns every layout that divides the world, the batch and the layers and keeps the fixed values. Throws
 // Error{usage} for a fixed key that is not a key of layouts.
 std::vector<Layout> all_layouts(const LayoutSpace& space);
+
+// Whether a unit is one of the model's numbered layers, such as "model.layers.3".
+bool is_layer(const std::string& unit);
 
 // Returns the number of layers of each stage, as equal as possible.
 std::vector<int64_t> even_layers(int64_t layers, int64_t stages);

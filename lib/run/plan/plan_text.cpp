@@ -135,6 +135,18 @@ std::string scaling_text(const FoundLayouts& found) {
   return out.empty() ? out : out + "\n";
 }
 
+// Returns why the table is empty, and what to change.
+std::string no_layout_text(const FoundLayouts& found) {
+  if (!found.is_complete)
+    return "no layout that was tried fits, and the time was too short to try all of them. Set --seconds to a "
+           "longer time\n";
+  std::string out = "no layout fits";
+  if (found.too_large.empty() && found.bounded > 0)
+    out += ": parameters and activations of the smallest, " + found.smallest.text() + ", take " +
+           bytes_text(found.smallest_bytes);
+  return out + ". Use more ranks, a device with more memory, or a smaller model\n";
+}
+
 std::string scaling_json(const FoundLayouts& found) {
   std::string out;
   for (const ScaledLayout& scaled : found.scaling)
@@ -161,7 +173,7 @@ std::string to_text(const FoundLayouts& found, size_t top) {
                     one.cost.time.limit(),
                     i == 0 ? "" : loss_text(one.cost.time, found.fitting[0].cost.time)});
   }
-  out += found.fitting.empty() ? "no layout fits\n" : table_of(rows);
+  out += found.fitting.empty() ? no_layout_text(found) : table_of(rows);
   out += scaling_text(found);
   if (!found.too_large.empty()) out += "too large:\n" + too_large_text(found);
   out += std::to_string(found.layouts) + " layouts: " + std::to_string(found.fitting.size()) + " fit, " +

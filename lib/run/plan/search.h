@@ -21,7 +21,8 @@ struct PlanRequest {
   double memory_share = 0.9;  // share of device memory for tensors
   int64_t row_length = 0;     // 0: that of the recipe's data
   double seconds = 20;        // no dry step starts after this time
-  std::vector<std::pair<std::string, std::string>> fixed;
+  std::vector<std::pair<std::string, std::string>> fixed = {};
+  std::vector<std::string> allowed = {};  // values of Layout::precision besides the recipe's own
 };
 
 struct PlannedLayout {
@@ -46,8 +47,11 @@ struct FoundLayouts {
   std::vector<PlannedLayout> fitting;      // fastest first
   std::vector<PlannedLayout> too_large;    // least memory first
   std::vector<ScaledLayout> scaling;       // of the first layout, where its values allow the number of ranks
+  bool is_complete = false;                // the time sufficed for every promising layout
   int64_t layouts = 0;                     // layouts that divide the world, the batch and the layers
   int64_t bounded = 0;                     // of these, too large by parameters and activations alone
+  Layout smallest;                         // of these, the one with the least of both
+  double smallest_bytes = 0;               // its parameters and activations
   std::map<std::string, int64_t> refused;  // refused by heddle's checks, by reason
 };
 

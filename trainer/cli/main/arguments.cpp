@@ -90,6 +90,23 @@ void add_check(CLI::App& app, Parsed& parsed) {
   command->footer(kOverrides);
 }
 
+void add_plan_files(CLI::App* command, PlanCommand& to) {
+  command
+      ->add_option("--picture", to.picture,
+                   "Draw a step of the layout of --explain (default: the first) to an SVG file")
+      ->option_text("FILE");
+  command
+      ->add_option("--trace", to.trace,
+                   "Write a trace of a step of that layout to a file, for ui.perfetto.dev")
+      ->option_text("FILE");
+  command->add_option("--write", to.write, "Write the recipe with that layout to a file")
+      ->option_text("FILE");
+  command
+      ->add_option("--measure", to.measure,
+                   "Measure this machine with --world-size ranks and write its machine file; needs no CONFIG")
+      ->option_text("FILE");
+}
+
 void add_plan(CLI::App& app, Parsed& parsed) {
   PlanCommand& to = parsed.plan;
   CLI::App* command = app.add_subcommand(
@@ -131,19 +148,12 @@ void add_plan(CLI::App& app, Parsed& parsed) {
       ->option_text("KEY=VALUE")
       ->allow_extra_args(false);
   command
-      ->add_option("--picture", to.picture,
-                   "Draw a step of the layout of --explain (default: the first) to an SVG file")
-      ->option_text("FILE");
-  command
-      ->add_option("--trace", to.trace,
-                   "Write a trace of a step of that layout to a file, for ui.perfetto.dev")
-      ->option_text("FILE");
-  command->add_option("--write", to.write, "Write the recipe with that layout to a file")
-      ->option_text("FILE");
-  command
-      ->add_option("--measure", to.measure,
-                   "Measure this machine with --world-size ranks and write its machine file; needs no CONFIG")
-      ->option_text("FILE");
+      ->add_option("--allow", to.allowed,
+                   "Also try layouts with a lower precision, which changes losses: fp8 (linear layers)")
+      ->check(CLI::IsMember({"fp8"}))
+      ->allow_extra_args(false)
+      ->option_text("PRECISION");
+  add_plan_files(command, to);
   command->add_flag("--json", parsed.json, "Print one JSON object on one line");
   command->footer(kOverrides);
 }
