@@ -28,11 +28,6 @@ size_t edit_distance(std::string_view a, std::string_view b, size_t limit, std::
   return row[b.size()];
 }
 
-// Edits of a word of this length that still suggest it.
-size_t most_edits(size_t length) {
-  return length < 5 ? 1 : std::max<size_t>(2, length / 3);
-}
-
 }  // namespace
 
 std::string lower(std::string_view word) {
@@ -44,13 +39,11 @@ std::string lower(std::string_view word) {
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
   const std::string wanted = lower(word);
   std::string best;
-  size_t best_distance = most_edits(wanted.size()) + 1;
+  size_t best_distance = (wanted.size() < 5 ? 1 : std::max<size_t>(2, wanted.size() / 3)) + 1;
   std::vector<size_t> row;
   for (const std::string& candidate : candidates) {
-    const size_t limit = std::min(best_distance, most_edits(candidate.size()) + 1);
-    const size_t distance = edit_distance(wanted, lower(candidate), limit, row);
-    if (distance >= limit) continue;
-    best = candidate, best_distance = distance;
+    const size_t distance = edit_distance(wanted, lower(candidate), best_distance, row);
+    if (distance < best_distance) best = candidate, best_distance = distance;
   }
   return best;
 }

@@ -42,7 +42,6 @@ TEST(Text, SuggestsTheNearestWord) {
   EXPECT_EQ(text::nearest("tp_sze", words), "tp_size");
   EXPECT_EQ(text::nearest("PIPELIN", words), "pipeline");
   EXPECT_EQ(text::nearest("optimizer", words), "");
-  EXPECT_EQ(text::nearest("load_dataset", std::vector<std::string>{"ChatDataset"}), "");
 }
 
 TEST(Text, ShortensAnExcerptToOneLine) {
