@@ -114,10 +114,16 @@ void check_keys(const Node& keys, std::span<const FieldInfo> table, UnknownKeys 
 
 void check_only(const Node& keys, std::span<const OnlyValue> only) {
   Errors errors;
+  const auto refuse_quantized = [](const Node& value) {
+    const Node* method = value.is_map() ? given(value, "quant_method") : nullptr;
+    const std::string name = method == nullptr ? "" : " (" + method->as_text() + ")";
+    refuse(value, "quantized weights" + name + " are not built", "use the model's unquantized weights");
+  };
   for (const auto& [key, value] : only) {
     const Node* node = given(keys, key);
     if (node == nullptr || *node == value) continue;
     errors.attempt([&, &name = key, &allowed = value] {
+      if (name == "quantization_config") refuse_quantized(*node);
       refuse(*node, "only " + name + ": " + allowed.written() + " is built, got " + node->written(),
              allowed.is_null() ? "leave the key out" : "set " + name + ": " + allowed.written());
     });
