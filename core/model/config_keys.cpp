@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -160,7 +161,7 @@ std::string write_config_json(const Node& values, const std::string& model_type,
     if (entry.first != "dtype" && entry.first != "torch_dtype") entries.push_back(entry);
   if (!dtype.empty())
     for (const char* key : {"dtype", "torch_dtype"}) entries.emplace_back(key, Node::text(dtype));
-  return config::to_json(Node::map(std::move(entries))) + "\n";
+  return nlohmann::ordered_json::parse(config::to_json(Node::map(std::move(entries)))).dump(2) + "\n";
 }
 
 }  // namespace heddle::model

@@ -60,9 +60,9 @@ TEST(ModelKeys, DefineTableReaderAndWriter) {
   EXPECT_EQ(some.eps, 2.0);
   const std::string text = keys().config_json(some, "mine", "MineForCausalLM", "bfloat16");
   EXPECT_EQ(text,
-            "{\"architectures\": [\"MineForCausalLM\"], \"model_type\": \"mine\", \"hidden_size\": 32, "
-            "\"n_head\": 4, \"n_inner\": 128, \"eps\": 2.0, \"dtype\": \"bfloat16\", \"torch_dtype\": "
-            "\"bfloat16\"}\n");
+            "{\n  \"architectures\": [\n    \"MineForCausalLM\"\n  ],\n  \"model_type\": \"mine\",\n"
+            "  \"hidden_size\": 32,\n  \"n_head\": 4,\n  \"n_inner\": 128,\n  \"eps\": 2.0,\n"
+            "  \"dtype\": \"bfloat16\",\n  \"torch_dtype\": \"bfloat16\"\n}\n");
   EXPECT_EQ(read(text, UnknownKeys::passed_over).inner, 128);
 }
 
