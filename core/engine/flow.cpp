@@ -1,4 +1,6 @@
-// The whole flow, top to bottom: each line takes the results of the lines above, and no line looks back.
+// model() builds the model of a rank, top to bottom: each line takes the results of the lines above.
+// Plugins make their objects in choose(); parallel::build() calls IStrategy::parallelize() for each stage.
+// run() is a training loop for hosts without their own; heddle train has its loop in lib/run/loop/run.cpp.
 #include "core/engine/pipeline.h"
 #include "heddle/engine/engine.h"
 
@@ -29,7 +31,7 @@ Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost&
 }
 
 Model model(Setup setup, PluginRegistry& plugins, const ModelHost& host) {
-  Plan plan = choose(setup, plugins);    // fields -> plugins that agree
+  Plan plan = choose(setup, plugins);    // fields -> objects of the plugins, which agree
   Units units = host.make_units(setup);  // setup  -> the whole model
   check_model(plan, setup, units);       // the last step that ranks do alone
   std::unique_ptr<Rendezvous> own = start(plan.device.get(), host.rendezvous);  // a device -> its rendezvous

@@ -1,4 +1,5 @@
-// The calls of a schedule, the forward, and transfers.
+// Runs the turns of one rank: opens a batch, then forwards, backwards and transfers in the order of the
+// schedule. Without a pipeline a turn is the forward or the backward of the whole batch.
 #include "lib/train/runner.h"
 
 #include <ATen/TensorOperators.h>
@@ -92,8 +93,8 @@ Wires::Elsewhere Runner::elsewhere() {
 
 at::Tensor Runner::train(std::span<const Batch> batches, const std::function<double()>& scale,
                          const std::function<double()>& microbatches, UpdateInDoubt* doubt,
-                         const std::function<void()>& agreed) {
-  agreed_ = agreed ? &agreed : nullptr;
+                         const std::function<void()>& check_counts) {
+  check_counts_ = check_counts ? &check_counts : nullptr;
   scale_ = &scale;
   all_microbatches_ = &microbatches;
   doubt_ = doubt;
@@ -106,9 +107,9 @@ void Runner::begin_sides() {
   sides_.begin([this](LossDivisor divisor) { return side_scale(divisor); });
 }
 
-at::Tensor Runner::evaluate(std::span<const Batch> batches, const std::function<void()>& agreed) {
+at::Tensor Runner::evaluate(std::span<const Batch> batches, const std::function<void()>& check_counts) {
   at::NoGradGuard no_gradients;
-  agreed_ = agreed ? &agreed : nullptr;
+  check_counts_ = check_counts ? &check_counts : nullptr;
   doubt_ = nullptr;
   sides_.begin({});
   return run(batches, schedule::Purpose::evaluation);
@@ -121,21 +122,21 @@ at::Tensor Runner::run(std::span<const Batch> batches, schedule::Purpose purpose
   for (size_t i = 0; i < batches.size(); ++i) {
     call_ = static_cast<int>(i);
     last_call_ = i + 1 == batches.size();
-    if (i > 0) agree();
+    if (i > 0) check_counts_once();
     open(batches[i]);
     size_t done = 0;
     if (doubt_ != nullptr && i == 0) {
       open_in_doubt(batches[i]);
       done = program_->opening.turns;
     }
-    go(done, program_->turns.size());
+    run_turns(done, program_->turns.size());
   }
   if (wires_) wires_->settle();
   return std::move(sum_);
 }
 
-void Runner::agree() {
-  if (agreed_ != nullptr) (*std::exchange(agreed_, nullptr))();
+void Runner::check_counts_once() {
+  if (check_counts_ != nullptr) (*std::exchange(check_counts_, nullptr))();
 }
 
 const Program& Runner::program(int microbatches) {
@@ -196,7 +197,7 @@ void Runner::forward(const Turn& turn, RanAction* ran) {
     state.inputs = wires_->take_forward(std::move(state.arriving), stage.index - 1);
   }
   note_ready(ran);
-  Tensors outputs = stage.stage->forward(state.inputs, state.batch);
+  Tensors outputs = stage.stage->forward(state.inputs, state.batch);  // the stage of the strategy
   if (purpose_ == schedule::Purpose::training) {
     peak_alive_ = std::max(peak_alive_, ++alive_);
   } else {
@@ -248,19 +249,19 @@ void Runner::receive(const Turn& turn) {
     state.returning = wires_->receive_backward(stage.index, turn.peer, turn.tag);
 }
 
-void Runner::go(size_t from, size_t to) {
+void Runner::run_turns(size_t from, size_t to) {
   const std::vector<Turn>& turns = program_->turns;
   for (size_t at = from; at < to; ++at) {
     if (at + 1 == to || !overlap(turns[at], turns[at + 1])) {
-      perform(turns[at]);
+      run_turn(turns[at]);
       continue;
     }
     model::Autocast* const autocast = model::Autocast::active();
     overlap_->run(
-        [&] { perform(turns[at]); },
+        [&] { run_turn(turns[at]); },
         [&] {
           const model::Autocast::Scope same(autocast == model::Autocast::active() ? nullptr : autocast);
-          perform(turns[at + 1]);
+          run_turn(turns[at + 1]);
         });
     ++at;
   }
@@ -277,18 +278,18 @@ bool Runner::overlap(const Turn& turn, const Turn& next) const {
          ((forward(turn) && backward(next)) || (backward(turn) && forward(next)));
 }
 
-void Runner::perform(const Turn& turn) {
-  recording_ == nullptr ? act(turn, nullptr) : perform_recorded(turn);
+void Runner::run_turn(const Turn& turn) {
+  recording_ == nullptr ? dispatch(turn, nullptr) : run_recorded(turn);
 }
 
-void Runner::act(const Turn& turn, RanAction* ran) {
-  if (turn.action.microbatch > 0) agree();
+void Runner::dispatch(const Turn& turn, RanAction* ran) {
+  if (turn.action.microbatch > 0) check_counts_once();
   switch (turn.action.kind) {
     case Action::forward:
       return forward(turn, ran);
     case Action::backward:
     case Action::backward_input:
-      agree();
+      check_counts_once();
       return backward(turn, ran);
     case Action::backward_weight:
       return backward_weight(turn);
@@ -306,7 +307,7 @@ void Runner::act(const Turn& turn, RanAction* ran) {
 }
 
 // Actions are in the order in which they begin, also if the second of an overlapped pair ends first.
-void Runner::perform_recorded(const Turn& turn) {
+void Runner::run_recorded(const Turn& turn) {
   std::vector<RanAction>& actions = recording_->actions;
   const size_t place = actions.size();
   RanAction& first = actions.emplace_back();
@@ -316,7 +317,7 @@ void Runner::perform_recorded(const Turn& turn) {
   first.begin = first.ready = RanAction::Clock::now();
   first.first_moment = first.ready_moment = record_moment();
   RanAction ran = first;  // the vector grows
-  act(turn, &ran);
+  dispatch(turn, &ran);
   ran.end = RanAction::Clock::now();
   ran.last_moment = record_moment();
   ran.overlapped = overlap_ != nullptr && overlap_->is_running();
@@ -425,8 +426,8 @@ void Runner::backward_weight(const Turn& turn) {
 // The opening of a call; run again with other parameters if the last update does not hold.
 void Runner::open_in_doubt(const Batch& batch) {
   const size_t recorded = recording_ == nullptr ? 0 : recording_->actions.size();
-  go(0, program_->opening.turns);
-  agree();
+  run_turns(0, program_->opening.turns);
+  check_counts_once();
   if (doubt_->holds()) return;
   take_back();
   if (recording_ != nullptr)
@@ -434,7 +435,7 @@ void Runner::open_in_doubt(const Batch& batch) {
                               recording_->actions.end());
   doubt_->amend();
   open(batch);
-  go(0, program_->opening.turns);
+  run_turns(0, program_->opening.turns);
 }
 
 // Every rank does this. What others have sent in their openings is received, and all of it is forgotten.

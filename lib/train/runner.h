@@ -69,15 +69,15 @@ class HEDDLE_API Runner {
   // Forward and backward of all batches; sends are done when it returns, reductions are in flight. `scale`:
   // the factor of the losses' sum, called once, before the first backward of a loss. `microbatches`: their
   // number in the step on all data-parallel ranks, called if an auxiliary loss is divided by it. `doubt`: of
-  // the last update, asked before the first backward; if it does not hold, the step begins anew. `agreed`:
-  // called before the second forward, the first backward and what `doubt` waits for; all ranks run as far,
-  // whatever number of microbatches each has. Returns the sum of this rank's token losses, fp64 [1]: zero if
-  // the last stage is on another rank.
+  // the last update, asked before the first backward; if it does not hold, the step begins anew.
+  // `check_counts`: called before the second forward, the first backward and what `doubt` waits for; all
+  // ranks run as far, whatever number of microbatches each has. Returns the sum of this rank's token losses,
+  // fp64 [1]: zero if the last stage is on another rank.
   at::Tensor train(std::span<const Batch> batches, const std::function<double()>& scale,
                    const std::function<double()>& microbatches = {}, UpdateInDoubt* doubt = nullptr,
-                   const std::function<void()>& agreed = {});
+                   const std::function<void()>& check_counts = {});
   // The forwards alone.
-  at::Tensor evaluate(std::span<const Batch> batches, const std::function<void()>& agreed = {});
+  at::Tensor evaluate(std::span<const Batch> batches, const std::function<void()>& check_counts = {});
 
   // The side outputs of this rank's stages and transforms since train() or evaluate() began.
   const SideOutputs& side_outputs() const { return sides_; }
@@ -93,16 +93,16 @@ class HEDDLE_API Runner {
   at::Tensor run(std::span<const Batch> batches, schedule::Purpose purpose);
   const Program& program(int microbatches);
   void open(const Batch& batch);
-  void go(size_t from, size_t to);
+  void run_turns(size_t from, size_t to);
   void open_in_doubt(const Batch& batch);
   void take_back();
   void begin_sides();
   void warn_of_bubble();
   bool overlap(const Turn& turn, const Turn& next) const;
-  void perform(const Turn& turn);
-  void perform_recorded(const Turn& turn);
-  void act(const Turn& turn, RanAction* ran);
-  void agree();
+  void run_turn(const Turn& turn);
+  void run_recorded(const Turn& turn);
+  void dispatch(const Turn& turn, RanAction* ran);
+  void check_counts_once();
   void await_inputs();
   void note_ready(RanAction* ran) const;
 
@@ -139,9 +139,9 @@ class HEDDLE_API Runner {
   schedule::Purpose purpose_ = schedule::Purpose::training;
   const std::function<double()>*scale_ = nullptr, *all_microbatches_ = nullptr;
   UpdateInDoubt* doubt_ = nullptr;
-  const std::function<void()>* agreed_ = nullptr;  // null: it was called
-  at::Tensor sum_, root_;                          // of the losses; the gradient of a loss
-  Batch batch_;                                    // of the call, on the stages' device
+  const std::function<void()>* check_counts_ = nullptr;  // null: it was called
+  at::Tensor sum_, root_;                                // of the losses; the gradient of a loss
+  Batch batch_;                                          // of the call, on the stages' device
   const Program* program_ = nullptr;
   Cut cut_;
   int call_ = 0;

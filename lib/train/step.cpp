@@ -49,19 +49,19 @@ struct Step::Impl : train::UpdateInDoubt {
   train::Runner runner;
   std::vector<Shard*> shards;
   train::GradientNorm norm;
-  std::unique_ptr<IOptimizer> adamw;  // null: of a plugin or of the host
+  std::unique_ptr<IOptimizer> own_optimizer;  // AdamW, if the caller gives no optimizer; else null
   train::Updater updater;
   std::optional<train::SideTotals> sides;     // empty: there are no side outputs
   std::optional<train::PostValidation> late;  // empty: an update waits for the norm of all stages
   StepReport late_report;                     // of the update that is not validated yet
   train::SideTotals::Counts late_counts;
-  struct Told {
-    AfterUpdate* one;
+  struct Listener {
+    AfterUpdate* told;
     std::vector<Shard*> shards;  // of `frozen`
     std::vector<FrozenPart> frozen;
   };
-  std::vector<Told> told;
-  bool told_changes = false;  // some of them may write to shards
+  std::vector<Listener> listeners;
+  bool listeners_write = false;  // some of them may write to shards
   Recording* recording = nullptr;
 
   Impl(Stages& stages, const DeviceMesh& mesh, StepConfig given, IOptimizer* optimizer = nullptr)
@@ -76,8 +76,8 @@ struct Step::Impl : train::UpdateInDoubt {
         runner(stages, mesh),
         shards(stages.shards()),
         norm(shards, mesh, config.norm_type),
-        adamw(optimizer == nullptr ? train::make_adamw(config.optimizer) : nullptr),
-        updater(shards, this->mesh, config, adamw ? *adamw : *optimizer) {
+        own_optimizer(optimizer == nullptr ? train::make_adamw(config.optimizer) : nullptr),
+        updater(shards, this->mesh, config, own_optimizer ? *own_optimizer : *optimizer) {
     const auto& layout = stages.attached().side_outputs;
     if (layout && !layout->empty()) sides.emplace(layout, mesh);
     if (stages.pipeline().config.post_validation && pipeline != nullptr) {
@@ -86,14 +86,14 @@ struct Step::Impl : train::UpdateInDoubt {
     }
     for (const UpdateListener& listener : stages.attached().after_update) {
       if (config.benchmark) break;
-      Told& one = told.emplace_back(Told{listener.told, {}, {}});
+      Listener& one = listeners.emplace_back(Listener{listener.told, {}, {}});
       for (const std::string& name : listener.frozen)
         for (Shard* shard : shards)
           if (shard->name == name) {
             one.shards.push_back(shard);
             one.frozen.push_back({name, {}, shard->offset});
           }
-      told_changes = told_changes || !listener.frozen.empty();
+      listeners_write = listeners_write || !listener.frozen.empty();
     }
   }
 
@@ -118,24 +118,25 @@ struct Step::Impl : train::UpdateInDoubt {
   // Measures over all ranks: a NaN or Inf loss goes with the norm, also to ranks that compute the same loss.
   void measure(StepReport& report) {
     if (config.benchmark) return;
-    at::Tensor doubts = train::nonfinite_flag(report.loss);
-    report.grad_norm = norm.measure(&doubts);
-    report.skip = train::skip_above(report.grad_norm, train::largest_norm(config.max_norm), doubts);
+    at::Tensor nonfinite = train::nonfinite_flag(report.loss);
+    report.grad_norm = norm.measure(&nonfinite);
+    report.skip = train::skip_above(report.grad_norm, train::largest_norm(config.max_norm), nonfinite);
   }
 
-  // A norm in host memory is read; one on a device is compared there, and the optimizer reads the result.
+  // If the host can read `skip`, it decides here; else the optimizer reads it on the device. The optimizer
+  // updates all trained shards.
   void update(const StepReport& report, double lr, double weight_decay) {
     if (dry) {
       updater.record_update();
       return updater.drop_gradients();
     }
-    const bool known =
+    const bool host_decides =
         !report.skip.defined() || report.skip.is_cpu() || !updater.optimizer().takes_divisor_and_skip();
-    if (known && report.skipped()) return updater.drop_gradients();
+    if (host_decides && report.skipped()) return updater.drop_gradients();
     at::Tensor divisor;
     if (config.max_norm && report.grad_norm.defined())
       divisor = train::clip_divisor(report.grad_norm, *config.max_norm);
-    updater.update({lr, weight_decay, divisor, known ? at::Tensor() : report.skip});
+    updater.update({lr, weight_decay, divisor, host_decides ? at::Tensor() : report.skip});
   }
 
   // Counts the batches, and starts the sum over all ranks.
@@ -217,16 +218,16 @@ struct Step::Impl : train::UpdateInDoubt {
 
   void tell_updated(const StepReport& report) {
     const Attached& attached = stages.attached();
-    if (dry || (attached.parallelizers.empty() && told.empty())) return;
+    if (dry || (attached.parallelizers.empty() && listeners.empty())) return;
     const at::NoGradGuard no_gradients;
     const auto flag = at::TensorOptions(at::kFloat).device(mesh.device());
     Updated updated{report.side_values, report.skip.defined() ? report.skip : at::zeros({1}, flag)};
     for (const auto& parallelizer : attached.parallelizers) parallelizer->after_update(updated, mesh);
-    for (Told& listener : told) {
+    for (Listener& listener : listeners) {
       for (size_t i = 0; i < listener.shards.size(); ++i)
         listener.frozen[i].tensor = listener.shards[i]->tensor;
       updated.frozen = listener.frozen;
-      listener.one->after_update(updated, mesh);
+      listener.told->after_update(updated, mesh);
     }
   }
 };
@@ -277,10 +278,10 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   const auto changed = [&] {
     for (const auto& stage : my.stages) stage->parameters_changed(ParametersChange::updated);
   };
-  if (!my.told_changes) changed();
+  if (!my.listeners_write) changed();
   phases.end("update");
   my.tell_updated(report);
-  if (my.told_changes) changed();
+  if (my.listeners_write) changed();
   phases.end("report");
   return my.dry ? StepReport() : report;
 }

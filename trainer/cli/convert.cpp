@@ -82,7 +82,7 @@ int convert_on(const RankPlan& plan, const ConvertCommand& command) {
 
 int convert(const ConvertCommand& command) {
   const RankPlan plan = plan_ranks(command.nproc_per_node);
-  return tell_others(plan, [&] { return convert_on(plan, command); });
+  return run_or_tell_others(plan, [&] { return convert_on(plan, command); });
 }
 
 }  // namespace heddle::cli

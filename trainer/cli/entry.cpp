@@ -22,7 +22,7 @@ struct CommandVisitor {
   int operator()(const PrepareCommand& command) const { return prepare(command); }
   int operator()(const ShowCommand& command) const { return show_samples(command); }
   int operator()(const RefusedCommand& command) const {
-    return tell_others(plan_ranks({}), [&]() -> int { throw command.error; });
+    return run_or_tell_others(plan_ranks({}), [&]() -> int { throw command.error; });
   }
 };
 

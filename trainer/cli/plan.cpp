@@ -94,7 +94,7 @@ void show_layout(const PlanCommand& command, const PlanRequest& request, PluginR
 // Measures this machine on all ranks at once, each on its own device.
 int measure(const PlanCommand& command) {
   const RankPlan ranks = plan_ranks(command.world_size);
-  return tell_others(ranks, [&] {
+  return run_or_tell_others(ranks, [&] {
     const Node nothing = Node::map({});
     PluginRegistry plugins = open_plugins(nothing, Log::to_stderr(ranks.rank()));
     const Setup setup = engine::validate(nothing, plugins, ranks.world_size());

@@ -157,7 +157,7 @@ int train_on(const RankPlan& plan, const TrainCommand& command) {
 
 int train(const TrainCommand& command) {
   const RankPlan plan = plan_ranks(command.nproc_per_node, command.max_restarts);
-  return tell_others(plan, [&] { return train_on(plan, command); });
+  return run_or_tell_others(plan, [&] { return train_on(plan, command); });
 }
 
 }  // namespace heddle::cli

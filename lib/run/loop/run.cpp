@@ -126,14 +126,14 @@ class Run {
   RunTrace trace_;
   WholeModel whole_;
   engine::Model model_;
-  std::unique_ptr<IOptimizer> optimizer_;
+  std::unique_ptr<IOptimizer> optimizer_;  // made by the plugin that offers _target_
   Step step_;
   std::array<Batches, 2> batches_;     // of the current and of the next step, alternating
   std::span<const Batch> next_batch_;  // batch of the next step; empty: not read yet
   std::optional<Error> unreadable_;    // why the next step's batch cannot be read
   std::vector<Batches> validation_;
   std::optional<ValidationSamples> samples_;  // set if the recipe has prompts
-  StepScheduler scheduler_;
+  StepScheduler step_scheduler_;
   StopRequest& stop_request_;
   StopAgreement stop_;
   std::optional<Journal> journal_;  // set on rank 0
@@ -158,7 +158,7 @@ Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, St
       step_(model_.stages, model_.mesh, step_config(run.recipe), *optimizer_),
       batches_{Batches(run.dataset, split_of(run, model_.mesh), run.model.spec->facts().vocabulary),
                Batches(run.dataset, split_of(run, model_.mesh), run.model.spec->facts().vocabulary)},
-      scheduler_(run.scheduler),
+      step_scheduler_(run.scheduler),
       stop_request_(request),
       stop_(rendezvous, request),
       plan_(run) {
@@ -194,10 +194,10 @@ int Run::train() {
   stop_request_.stepping = true;
   int signal = stop_.now();
   if (signal == 0) signal = run_missed_validation();
-  std::optional<StepInfo> info, next = scheduler_.next();
+  std::optional<StepInfo> info, next = step_scheduler_.next();
   try {
     while (signal == 0 && next) {
-      info = std::exchange(next, scheduler_.next());
+      info = std::exchange(next, step_scheduler_.next());
       signal = run_step(*info, next);
     }
   } catch (const Error& error) {
@@ -221,40 +221,6 @@ int Run::train() {
   if (signal != 0) journal_->note(stopped_text(run_, signal, info));
   finish();
   return signal;
-}
-
-// Runs the validation that was due when a signal stopped the previous run. Returns the signal that stops this
-// run, or 0.
-int Run::run_missed_validation() {
-  const auto owed = [&](const ValidationSet& set) { return owes_validation(run_, set.name); };
-  if (std::none_of(run_.validation.begin(), run_.validation.end(), owed)) return 0;
-  losses_ = run_.resume->losses;
-  if (const int signal = validate(run_.scheduler.at(run_.resume->position.step - 1))) return signal;
-  checkpoint::on_first(model_.mesh.rendezvous(), "amend",
-                       [&] { amend(run_.recipe.checkpoint, run_.resume->directory, losses_); });
-  return 0;
-}
-
-void Run::finish() {
-  journal_->finish();
-  std::cout << journal_->skipped().summary() << "  metrics     " << journal_->files().training.string()
-            << "\n";
-  if (!journal_->curve().empty()) std::cout << "  loss curve  " << journal_->curve() << "\n";
-  if (!saved_.empty()) std::cout << "  model       " << saved_.string() << "\n";
-  std::cout << std::flush;
-}
-
-// Returns the signal that stops the run after this step, kUnreadable, or 0. If a save failed or too many
-// updates were skipped, throws on every rank after the same step.
-int Run::end_of_step(const StepInfo& info) {
-  int answer = stop_.end();
-  if (answer != 0) settle();
-  if (answer == kMayEndSkipping)
-    answer = stop_.now(journal_ && journal_->skipped().end_the_run() ? kSkippedTooMany : 0);
-  if (answer == kSkippedTooMany) throw too_many_skipped(run_, info);
-  if (answer != kSavingFailed) return answer;
-  saver_->finish();
-  return 0;
 }
 
 // Runs a step and what is due after it. Returns the signal that stops the run here, kUnreadable, or 0.
@@ -281,6 +247,87 @@ int Run::run_step(const StepInfo& info, const std::optional<StepInfo>& next) {
   if (signal == 0 && (info.validate || info.checkpoint)) signal = unless_taken(stop_.now());
   if (signal != 0 && !is_saved && may_save(info, true)) save_now();
   return signal;
+}
+
+// Trains one step. The batch of the next step is read first: if a rank cannot read it, all ranks save this
+// step and stop. The agreement to stop runs concurrently with the step.
+void Run::train_one(const StepInfo& info, const std::optional<StepInfo>& next) {
+  const auto begin = Clock::now();
+  trace_.begin(step_, info.step);
+  const double lr = run_.rates.lr(info.step);
+  if (next_batch_.empty()) read_ahead(info);
+  const std::span<const Batch> batches = std::exchange(next_batch_, {});
+  try {
+    if (next) read_ahead(*next);
+  } catch (const Error& error) {
+    unreadable_ = error;
+  }
+  const bool may_end = journal_ && journal_->skipped().may_end_with_the_next(journal_->unlogged());
+  stop_.begin(saver_ && saver_->has_failed() ? kSavingFailed
+              : unreadable_                  ? kUnreadable
+              : may_end                      ? kMayEndSkipping
+                                             : 0);
+  const StepReport report = step_.run(batches, lr, run_.rates.weight_decay(info.step));
+  if (std::exchange(begins_, false) && report.label_tokens == 0) refuse_no_labels(info);
+  loss_ = report.loss;
+  trace_.end(step_, info.step, model_.stages, model_.mesh);
+  if (!journal_) return;
+  const int64_t together = run_.recipe.steps.log_remote_every_steps;
+  if (model_.device && together > 1 && !step_.unsettled()) {
+    if (journal_->unlogged() == 0) kept_since_ = begin;
+    journal_->keep(trained(info, report, lr, 0));
+    if (journal_->unlogged() >= together) log();
+    return;
+  }
+  // kernels run asynchronously; the measured time must include them
+  if (model_.device) model_.device->synchronize();
+  const double seconds = seconds_since(begin);
+  journal_->trained(trained(info, report, lr, seconds), !step_.unsettled());
+  compare_with_plan(seconds, 1);
+}
+
+// Reads the batch of a step. Throws Error that names the row and the step.
+void Run::read_ahead(const StepInfo& info) {
+  Batches& batches = batches_[static_cast<size_t>(info.step % 2)];
+  try {
+    next_batch_ = batches.read(order_of(run_, info.epoch), info.begin, info.end, step_of(run_, whole_, info));
+  } catch (const Error& error) {
+    throw with_moment(error, "step " + std::to_string(info.step + 1));
+  }
+}
+
+// Returns the signal that stops the run after this step, kUnreadable, or 0. If a save failed or too many
+// updates were skipped, throws on every rank after the same step.
+int Run::end_of_step(const StepInfo& info) {
+  int answer = stop_.end();
+  if (answer != 0) settle();
+  if (answer == kMayEndSkipping)
+    answer = stop_.now(journal_ && journal_->skipped().end_the_run() ? kSkippedTooMany : 0);
+  if (answer == kSkippedTooMany) throw too_many_skipped(run_, info);
+  if (answer != kSavingFailed) return answer;
+  saver_->finish();
+  return 0;
+}
+
+// Runs the validation that was due when a signal stopped the previous run. Returns the signal that stops this
+// run, or 0.
+int Run::run_missed_validation() {
+  const auto owed = [&](const ValidationSet& set) { return owes_validation(run_, set.name); };
+  if (std::none_of(run_.validation.begin(), run_.validation.end(), owed)) return 0;
+  losses_ = run_.resume->losses;
+  if (const int signal = validate(run_.scheduler.at(run_.resume->position.step - 1))) return signal;
+  checkpoint::on_first(model_.mesh.rendezvous(), "amend",
+                       [&] { amend(run_.recipe.checkpoint, run_.resume->directory, losses_); });
+  return 0;
+}
+
+void Run::finish() {
+  journal_->finish();
+  std::cout << journal_->skipped().summary() << "  metrics     " << journal_->files().training.string()
+            << "\n";
+  if (!journal_->curve().empty()) std::cout << "  loss curve  " << journal_->curve() << "\n";
+  if (!saved_.empty()) std::cout << "  model       " << saved_.string() << "\n";
+  std::cout << std::flush;
 }
 
 // Whether a step may be saved: not if its loss is not finite or if more updates were skipped than made, so
@@ -326,53 +373,6 @@ void Run::refuse_no_labels(const StepInfo& info) const {
                   " samples of the first step has a token with a label",
               "check the labels of the data; -100 marks a token without a label, and a sample of one token "
               "has no label");
-}
-
-// Reads the batch of a step. Throws Error that names the row and the step.
-void Run::read_ahead(const StepInfo& info) {
-  Batches& batches = batches_[static_cast<size_t>(info.step % 2)];
-  try {
-    next_batch_ = batches.read(order_of(run_, info.epoch), info.begin, info.end, step_of(run_, whole_, info));
-  } catch (const Error& error) {
-    throw with_moment(error, "step " + std::to_string(info.step + 1));
-  }
-}
-
-// Trains one step. The batch of the next step is read first: if a rank cannot read it, all ranks save this
-// step and stop. The agreement to stop runs concurrently with the step.
-void Run::train_one(const StepInfo& info, const std::optional<StepInfo>& next) {
-  const auto begin = Clock::now();
-  trace_.begin(step_, info.step);
-  const double lr = run_.rates.lr(info.step);
-  if (next_batch_.empty()) read_ahead(info);
-  const std::span<const Batch> microbatches = std::exchange(next_batch_, {});
-  try {
-    if (next) read_ahead(*next);
-  } catch (const Error& error) {
-    unreadable_ = error;
-  }
-  const bool may_end = journal_ && journal_->skipped().may_end_with_the_next(journal_->unlogged());
-  stop_.begin(saver_ && saver_->has_failed() ? kSavingFailed
-              : unreadable_                  ? kUnreadable
-              : may_end                      ? kMayEndSkipping
-                                             : 0);
-  const StepReport report = step_.run(microbatches, lr, run_.rates.weight_decay(info.step));
-  if (std::exchange(begins_, false) && report.label_tokens == 0) refuse_no_labels(info);
-  loss_ = report.loss;
-  trace_.end(step_, info.step, model_.stages, model_.mesh);
-  if (!journal_) return;
-  const int64_t together = run_.recipe.steps.log_remote_every_steps;
-  if (model_.device && together > 1 && !step_.unsettled()) {
-    if (journal_->unlogged() == 0) kept_since_ = begin;
-    journal_->keep(trained(info, report, lr, 0));
-    if (journal_->unlogged() >= together) log();
-    return;
-  }
-  // kernels run asynchronously; the measured time must include them
-  if (model_.device) model_.device->synchronize();
-  const double seconds = seconds_since(begin);
-  journal_->trained(trained(info, report, lr, seconds), !step_.unsettled());
-  compare_with_plan(seconds, 1);
 }
 
 void Run::compare_with_plan(double seconds, int64_t steps) {
@@ -423,15 +423,15 @@ int Run::validate(const StepInfo& info) {
     LossParts parts;
     for (int64_t begin = 0; begin < samples; begin += group) {
       if (journal_) journal_->validating(run_.validation[i].name, begin, samples);
-      std::span<const Batch> microbatches;
+      std::span<const Batch> batches;
       try {
-        microbatches =
+        batches =
             validation_[i].read(order, begin, std::min(begin + group, samples), {.step = info.step + 1});
       } catch (const Error& error) {
         unreadable_ = with_moment(error, "the validation after step " + std::to_string(info.step + 1));
       }
       if (const int signal = stop_.now(unreadable_ ? kUnreadable : 0)) return signal;
-      const StepReport report = step_.evaluate(microbatches);
+      const StepReport report = step_.evaluate(batches);
       sum += report.loss.item<double>() * static_cast<double>(report.label_tokens);
       tokens += report.label_tokens;
       if (journal_) parts.add(report);

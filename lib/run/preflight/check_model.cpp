@@ -40,14 +40,14 @@ std::optional<RunPipeline> pipeline_of(const Units& units, const Plan& plan, con
 
 std::optional<PreparedModel> open_model(const Recipe& recipe, PluginRegistry& plugins, Findings& found) {
   const std::filesystem::path place = model_path(recipe.model);
-  if (found.is_elsewhere() && !is_here(place)) {
+  if (found.is_for_another_machine() && !is_here(place)) {
     found.warn_missing(place.string() + " does not exist: the model is not checked");
     return std::nullopt;
   }
   for (const Node& section : other_models(recipe.sections)) {
     RecipeNotes notes;
     const std::filesystem::path other = model_path(recipe::read_model(section, notes));
-    if (!found.is_elsewhere() || is_here(other)) continue;
+    if (!found.is_for_another_machine() || is_here(other)) continue;
     found.warn_missing(other.string() + " does not exist: the models are not checked");
     return std::nullopt;
   }

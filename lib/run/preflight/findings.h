@@ -21,7 +21,7 @@ struct Findings {
   std::vector<std::string> warnings;
   Machine machine = Machine::this_one;
 
-  bool is_elsewhere() const { return machine == Machine::another; }
+  bool is_for_another_machine() const { return machine == Machine::another; }
 
   // Returns the result of `work`; empty if it throws an Error, which is recorded.
   template <class Work>

@@ -139,7 +139,7 @@ DataFacts facts_for(const DatasetSection& section, const PackedSection& packed, 
 void refuse_missing(const MissingData& missing, Findings& found) {
   Errors errors;
   for (const MissingData::One& one : missing.all())
-    if (found.is_elsewhere())
+    if (found.is_for_another_machine())
       found.warn_missing(one.what + ": the data is not checked");
     else
       errors.add(Error(missing.code(), one.where, one.what, missing.hint()));
@@ -189,7 +189,7 @@ Shuffle shuffle_of(const Recipe& recipe, const std::optional<Rows>& rows) {
 TrainingData open_training(const DataSource& run, Findings& found) {
   const Recipe& recipe = run.recipe;
   const DatasetSection& section = *recipe.dataset;
-  if (section.texts && run.model && !found.is_elsewhere())
+  if (section.texts && run.model && !found.is_for_another_machine())
     check_texts(recipe.checkpoint, *run.model->spec,
                 [&] { return TextSets(recipe, run.plugins, run.preparation).of_run(section); });
   if (run.model && recipe.packed.rules.size == 0)

@@ -22,10 +22,10 @@
 namespace heddle {
 namespace {
 
-// Returns the plugins' plan for the setup. Throws for features that are not built. Each rank makes its own
-// plan.
+// Returns the plugins' plan for the setup, for checks. Throws for features that are not built. A rank
+// chooses again, in engine::model().
 Plan plan_of(Setup setup, PluginRegistry& plugins, Findings& found) {
-  if (!found.is_elsewhere()) return engine::choose(setup, plugins);
+  if (!found.is_for_another_machine()) return engine::choose(setup, plugins);
   try {
     engine::choose_device(setup, plugins);
   } catch (const Error& error) {
@@ -88,7 +88,7 @@ World see_world(const Recipe& recipe, PluginRegistry& plugins, int world_size, F
     out.plan =
         found.attempt([&] { return at_keys(keys, [&] { return plan_of(*out.setup, plugins, found); }); });
   found.errors.attempt([&] { require_data(keys); });
-  if (!found.is_elsewhere()) found.errors.attempt([&] { check_staging(recipe.checkpoint); });
+  if (!found.is_for_another_machine()) found.errors.attempt([&] { check_staging(recipe.checkpoint); });
   return out;
 }
 

@@ -1,4 +1,5 @@
-// Runs one rank: rendezvous with the others, and orderly shutdown.
+// Starts the ranks of a command by fork (launch.h), or joins as one rank of a launcher. Each rank runs the
+// body with its Rendezvous, then leaves it.
 #include "trainer/cli/launch/ranks.h"
 
 #include <ATen/Parallel.h>
@@ -66,8 +67,8 @@ void outlive_sigterm() {
   ::_exit(stop.status_of(signal));
 }
 
-int be_one(const RankPlace& place, GlooOptions options, const std::function<int(Rendezvous&)>& body,
-           std::shared_ptr<mesh::Meeting> meeting = nullptr) {
+int run_body(const RankPlace& place, GlooOptions options, const std::function<int(Rendezvous&)>& body,
+             std::shared_ptr<mesh::Meeting> meeting = nullptr) {
   const launch::ExitGuard guard;
   launch::name_crashes(place.rank);
   quiet_libtorch();
@@ -145,7 +146,7 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
   return plan;
 }
 
-int tell_others(const RankPlan& plan, const std::function<int()>& work) {
+int run_or_tell_others(const RankPlan& plan, const std::function<int()>& work) {
   try {
     return work();
   } catch (const std::exception& thrown) {
@@ -167,17 +168,17 @@ int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
       };
     launch::be_rank(*plan.place, [&](const RankPlace& place) {
       if (!by_term) outlive_sigterm();
-      return be_one(place, options, body, plan.meeting);
+      return run_body(place, options, body, plan.meeting);
     });
   }
   const bool alone = plan.local_ranks == 1 && !plan.restarts;
-  const auto one = [&](const RankPlace& place) {
+  const auto listen_and_run = [&](const RankPlace& place) {
     listen(stop, alone ? SignalRole::whole : SignalRole::rank);
-    return be_one(place, options, body);
+    return run_body(place, options, body);
   };
-  if (!alone) return launch::run(plan.local_ranks, one, {}, stop);
+  if (!alone) return launch::run(plan.local_ranks, listen_and_run, {}, stop);  // forks each rank
   end_on_signals(stop.signals);
-  return one(RankPlace{});
+  return listen_and_run(RankPlace{});
 }
 
 }  // namespace heddle::cli

@@ -31,7 +31,7 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts = 0);
 
 // Returns work(). Sends an error that it throws to the other ranks first, which would otherwise wait for this
 // rank.
-int tell_others(const RankPlan& plan, const std::function<int()>& work);
+int run_or_tell_others(const RankPlan& plan, const std::function<int()>& work);
 
 // Runs body once per rank and returns the exit status of the run. Sets the number of intra-op threads,
 // detects lost ranks, reports an exception of body to the other ranks, and shuts down in order when body

@@ -60,9 +60,9 @@ int run(const std::vector<std::string>& words) {
   Command& command = std::get<Command>(parsed);
   read_first(command);
   // The library has one function per command, such as train() in trainer/cli/train.cpp.
-  const auto* table = std::get_if<ScheduleCommand>(&command);
+  const auto* schedule = std::get_if<ScheduleCommand>(&command);
   const int status =
-      table != nullptr && !table->csv.empty() ? show_schedule_file(*table) : run_in_library(command);
+      schedule != nullptr && !schedule->csv.empty() ? show_schedule_file(*schedule) : run_in_library(command);
   if (status == 0 && !(std::cout << std::flush))
     throw Error(ErrorCode::io, "standard output", "cannot be written");
   return status;
