@@ -365,6 +365,10 @@ def sharded(model: Any) -> Sharded:
     return found
 
 
+# The default of fsdp2 in Python: keywords replace a call of fully_shard of PyTorch, whose policies cast the inputs of units.
+_BFLOAT16 = {"param_dtype": "bfloat16", "reduce_dtype": "float32", "cast_forward_inputs": True}
+
+
 def configuration_of(model: nn.Module, config: Any, fields: Mapping[str, Any]) -> tuple[str, str]:
     """Returns the YAML of `distributed:` and `dist_env:` with a name for messages, or "" with the path of a file."""
     if config is not None and fields:
@@ -374,6 +378,8 @@ def configuration_of(model: nn.Module, config: Any, fields: Mapping[str, Any]) -
         return "", os.fspath(config)
     devices = {parameter.device.type for parameter in model.parameters()} - {"meta"}
     section: dict[str, Any] = {"distributed": dict(fields)}
+    if config is None and fields.get("strategy", "fsdp2") == "fsdp2" and fields.get("mp_policy") is None:
+        section["distributed"]["mp_policy"] = _BFLOAT16
     if config is not None:
         section = dict(config) if "distributed" in config else {"distributed": dict(config)}
     if devices <= {"cpu"}:
@@ -417,8 +423,8 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
         from_pretrained_dir: for a model on meta, the Hugging Face directory with its safetensors. Each rank reads its
             shards only.
         fields: fields of ``distributed:``, such as ``strategy="fsdp2"``, ``mp_policy={"param_dtype": "float32"}`` or
-            ``mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)`` of PyTorch. `fsdp2` computes in bfloat16 and sums
-            in float32 by default.
+            ``mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)`` of PyTorch. By default `fsdp2` computes in bfloat16,
+            casts the inputs of units, and sums gradients in float32.
 
     Returns:
         The same model. Its ``parameters()`` are this rank's shards, plain tensors for any optimizer. Its modules keep

@@ -96,29 +96,50 @@ def steps_of(strategies):
     return results
 
 
+def perceptron():
+    torch.manual_seed(5)
+    return torch.nn.Sequential(*(torch.nn.Linear(24, 24) for _ in range(3)))
+
+
 def bfloat16(place):
-    """Returns losses and norms of 4 bfloat16 steps with PyTorch's FSDP2 and with heddle's fsdp2."""
+    """Returns losses and norms of 4 bfloat16 steps with PyTorch's FSDP2 and with heddle's fsdp2, of a model of tokens and
+    of one whose inputs are float32."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     world = heddle.init()
     torch.distributed.init_process_group("gloo", init_method=f"file://{place}/group", rank=world.rank, world_size=world.size)
-    theirs, policy = llama(), MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for layer in theirs.model.layers:
-        fully_shard(layer, mp_policy=policy)
-    fully_shard(theirs, mp_policy=policy)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+    def theirs(model, layers):
+        for layer in layers(model):
+            fully_shard(layer, mp_policy=policy)
+        return fully_shard(model, mp_policy=policy)
+
+    def loss_of_text(model, step):
+        batch = tokens(step, world.rank)
+        return model(input_ids=batch, labels=batch).loss
+
+    def loss_of_floats(model, step):
+        x = torch.randn(7, 24, generator=torch.Generator().manual_seed(10 * step + world.rank))
+        return (model(x).float() - x).square().mean()
+
     results = []
-    for model in (theirs, heddle.fully_shard(llama(), strategy="fsdp2")):
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        for step in range(4):
-            batch = tokens(step, world.rank)
-            loss = model(input_ids=batch, labels=batch).loss
-            loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            results.append((loss.item(), (norm.full_tensor() if hasattr(norm, "full_tensor") else norm).item()))
-            optimizer.step()
-            optimizer.zero_grad()
+    for make, layers, loss_of in ((llama, lambda model: model.model.layers, loss_of_text), (perceptron, list, loss_of_floats)):
+        pair = []
+        for model in (theirs(make(), layers), heddle.fully_shard(make(), strategy="fsdp2")):
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+            steps = []
+            for step in range(4):
+                loss = loss_of(model, step)
+                loss.backward()
+                norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                steps.append((loss.item(), (norm.full_tensor() if hasattr(norm, "full_tensor") else norm).item()))
+                optimizer.step()
+                optimizer.zero_grad()
+            pair.append(steps)
+        results.append(pair)
     torch.distributed.destroy_process_group()
-    return results[:4], results[4:]
+    return results
 
 
 def whole_at_once(layers):
@@ -164,10 +185,11 @@ class StepsTest(unittest.TestCase):
 
     def test_bfloat16(self):
         with tempfile.TemporaryDirectory() as place:
-            for theirs, ours in ranks.run(bfloat16, 2, place=place):
-                for (loss, norm), (mine, my_norm) in zip(theirs, ours):
-                    self.assertAlmostEqual(mine, loss, delta=1e-4 * loss)
-                    self.assertAlmostEqual(my_norm / norm, 1, delta=1e-3)
+            for models in ranks.run(bfloat16, 2, place=place):
+                for theirs, ours in models:
+                    for (loss, norm), (mine, my_norm) in zip(theirs, ours, strict=True):
+                        self.assertAlmostEqual(mine, loss, delta=1e-4 * loss)
+                        self.assertAlmostEqual(my_norm / norm, 1, delta=1e-3)
 
     def test_at_most_two_layers_are_gathered(self):
         for found in ranks.run(whole_at_once, 2, layers=24):
