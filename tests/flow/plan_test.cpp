@@ -143,14 +143,22 @@ TEST_F(Plan, TriesEveryShapeOfATinyModel) {
   EXPECT_GE(shapes.size(), 3U) << found;
 }
 
-TEST_F(Plan, TriesMethodsOfContextParallelismForLongRows) {
-  const json found = json::parse(
-      heddle(plan({"--world-size", "2", "--row-length", "16384", "--model.config.max_position_embeddings",
-                   "16384", "--fix", "cp_size=2", "--fix", "local_batch_size=1", "--top", "100", "--json"}))
-          .out);
-  std::set<std::string> methods;
-  for (const json& layout : found["layouts"]) methods.insert(layout["layout"]["cp_method"]);
-  EXPECT_EQ(methods, (std::set<std::string>{"allgather", "ring", "ulysses"})) << found;
+TEST_F(Plan, TriesMethodsOfContextParallelismForLongRowsAndForAFixedSize) {
+  const auto methods = [&](const Words& more) {
+    const json found = json::parse(heddle(plan(plus({"--world-size", "2", "--fix", "local_batch_size=1",
+                                                     "--fix", "activation_checkpointing=none", "--fix",
+                                                     "defer_fsdp_grad_sync=true", "--top", "100", "--json"},
+                                                    more)))
+                                       .out);
+    std::set<std::string> out;
+    for (const json& layout : found["layouts"]) out.insert(layout["layout"]["cp_method"]);
+    return out;
+  };
+  const std::set<std::string> all = {"allgather", "ring", "ulysses"};
+  EXPECT_THAT(methods({"--row-length", "16384", "--model.config.max_position_embeddings", "16384"}),
+              ::testing::IsSupersetOf(all));
+  EXPECT_EQ(methods({"--fix", "cp_size=2"}), all);
+  EXPECT_EQ(methods({}), (std::set<std::string>{""}));
 }
 
 TEST_F(Plan, TriesLowerPrecisionOnlyIfAllowed) {

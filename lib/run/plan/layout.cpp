@@ -26,7 +26,7 @@ class Enumeration {
 
   std::vector<Layout> run() {
     for (const int tp : divisors(space_.world, space_.has_tp ? space_.node_devices : 1))
-      for (const int cp : divisors(space_.world / tp, space_.has_cp && space_.row_length >= kLongRow ? 8 : 1))
+      for (const int cp : divisors(space_.world / tp, space_.has_cp ? 8 : 1))
         for (const int pp :
              divisors(space_.world / (tp * cp), space_.has_pp ? std::max<int64_t>(1, space_.layers) : 1))
           if (pp == 1 || space_.ranks_of_kind == 0 || space_.ranks_of_kind % (space_.world / pp) == 0)

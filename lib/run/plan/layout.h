@@ -11,9 +11,6 @@
 
 namespace heddle {
 
-// Minimum row length in tokens for context parallelism.
-inline constexpr int64_t kLongRow = 16384;
-
 struct Layout {
   std::string strategy;
   int dp_replicate = 1, tp = 1, cp = 1, pp = 1, ep = 1, etp = 1;

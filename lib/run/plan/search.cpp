@@ -24,6 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Minimum row length in tokens for context parallelism, unless --fix sets its size.
+constexpr int64_t kLongRow = 16384;
 constexpr size_t kEnough = 10;          // layouts per table
 constexpr size_t kTogether = 2;         // dry steps that run at the same time
 constexpr double kFarBehind = 1.25;     // factor of the slowest layout in the table
@@ -250,7 +252,11 @@ class Search {
       }
     };
     space.has_tp = allows(&Layout::tp);
-    space.has_cp = row_length_ < kLongRow || allows(&Layout::cp);
+    const bool tries_cp = row_length_ >= kLongRow ||
+                          std::any_of(request_.fixed.begin(), request_.fixed.end(), [](const auto& fixed) {
+                            return fixed.first == "cp_size" && fixed.second != "1";
+                          });
+    space.has_cp = tries_cp && allows(&Layout::cp);
     space.has_pp = allows(&Layout::pp);
   }
 
