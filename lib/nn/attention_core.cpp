@@ -126,12 +126,17 @@ at::Tensor compute(const BlockedInputs& in, const Heads& heads, const at::Tensor
 Attended forward_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents,
                     const Way& way) {
   const int64_t tokens = in.q.size(0), count = in.q.size(1) / heads.head_dim;
-  if (in.q.is_meta()) {
-    record_attention(in, heads, Pass::forward);
-    return {at::empty({tokens, count * heads.value_dim()}, in.q.options()),
-            at::empty({count, tokens}, in.q.options().dtype(accumulation_dtype(in.q.scalar_type())))};
-  }
   Attended all;
+  if (in.q.is_meta()) {
+    all.y = once(Operator::attention, [&] {
+      record_attention(in, heads, Pass::forward);
+      return at::empty({tokens, count * heads.value_dim()}, in.q.options());
+    });
+    all.log_sums = once(Operator::attention, [&] {
+      return at::empty({count, tokens}, in.q.options().dtype(accumulation_dtype(in.q.scalar_type())));
+    });
+    return all;
+  }
   all.y = once(Operator::attention, [&] { return compute(in, heads, documents, way, all.log_sums); });
   all.log_sums = once(Operator::attention, [&] { return std::move(all.log_sums); });
   return all;

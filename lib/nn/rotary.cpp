@@ -15,10 +15,17 @@
 #include "heddle/nn/device_ops.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/row_kernels.h"
+#include "lib/nn/meta/recorded_kernels.h"
 
 namespace heddle {
 namespace model {
 namespace {
+
+// Returns the kernel that turns in place; on meta the one that records its cost, as the CPU turns in one
+// pass.
+auto rotate_kernel(const at::Tensor& x) {
+  return x.is_meta() ? recorded_kernels().rotate : device_kernel(&DeviceOps::rotate, x);
+}
 
 // Whether a kernel has turned x in place.
 bool turn_here(const at::Tensor& x, const RotaryAngles& angles, double direction) {
@@ -26,12 +33,12 @@ bool turn_here(const at::Tensor& x, const RotaryAngles& angles, double direction
     rotate_cpu(x, angles, direction);
     return true;
   }
-  const auto kernel = device_kernel(&DeviceOps::rotate, x);
+  const auto kernel = rotate_kernel(x);
   return kernel != nullptr && kernel(x, angles, direction);
 }
 
 at::Tensor turn(const at::Tensor& x, const RotaryAngles& angles, double direction) {
-  if (has_row_kernel(x) || device_kernel(&DeviceOps::rotate, x) != nullptr) {
+  if (has_row_kernel(x) || rotate_kernel(x) != nullptr) {
     at::Tensor y = x.clone(at::MemoryFormat::Contiguous);
     if (turn_here(y, angles, direction)) return y;
   }

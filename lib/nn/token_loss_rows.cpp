@@ -16,6 +16,7 @@
 #include "heddle/base/error.h"
 #include "heddle/model/batch.h"
 #include "heddle/nn/device_ops.h"
+#include "lib/nn/meta/recorded_kernels.h"
 
 namespace heddle::model {
 namespace {
@@ -43,9 +44,9 @@ at::ScalarType wide(at::ScalarType dtype) {
 int64_t rows_per_block(const at::Tensor& rows, int64_t vocabulary, bool whole) {
   const bool is_narrow =
       whole && rows.scalar_type() == at::kBFloat16 && device_kernel(&DeviceOps::token_loss, rows) != nullptr;
-  const int64_t numbers = rows.is_cpu() ? kBlockNumbers
-                          : is_narrow   ? 2 * kDeviceBlockNumbers
-                                        : kDeviceBlockNumbers;
+  const int64_t numbers = computes_on_cpu(rows) ? kBlockNumbers
+                          : is_narrow           ? 2 * kDeviceBlockNumbers
+                                                : kDeviceBlockNumbers;
   return std::max<int64_t>(32, numbers / std::max<int64_t>(1, vocabulary));
 }
 

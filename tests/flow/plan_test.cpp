@@ -64,6 +64,23 @@ TEST_F(Plan, KeepsFixedSettings) {
   EXPECT_THAT(wrong.error, HasSubstr("'tp' is not a key of a layout"));
 }
 
+TEST_F(Plan, RefusesAFixedValueThatNoLayoutHas) {
+  const auto error_of = [&](const Words& fixed) {
+    const std::string best = files_.path("best.yaml");
+    const Outcome wrong = heddle(plan(plus({"--world-size", "4", "--write", best}, fixed)));
+    EXPECT_EQ(wrong.status, 2);
+    EXPECT_EQ(read_text(best), "");
+    return wrong.error;
+  };
+  EXPECT_THAT(error_of({"--fix", "tp_size=3"}),
+              HasSubstr("error[usage] --fix: no layout of 4 ranks and 8 samples per step has tp_size=3\n"
+                        "  hint: give tp_size one of 1, 2\n"));
+  EXPECT_THAT(error_of({"--fix", "cp_method=ring"}), HasSubstr("hint: remove --fix cp_method=ring\n"));
+  EXPECT_THAT(error_of({"--fix", "precision=fp8"}), HasSubstr("hint: add --allow fp8\n"));
+  EXPECT_THAT(error_of({"--fix", "pp_size=2", "--fix", "pp_size=1"}),
+              HasSubstr("has all values of --fix\n  hint: remove one of them\n"));
+}
+
 TEST_F(Plan, ExplainsALayout) {
   const Outcome text = heddle(plan({"--world-size", "2", "--explain", "1"}));
   EXPECT_EQ(text.status, 0) << text.error;
@@ -90,12 +107,21 @@ TEST_F(Plan, DrawsAStepOfAPipelineAndWritesItsTrace) {
   EXPECT_GT(memory, 0);
 }
 
-TEST_F(Plan, ComparesStrategiesIfTheRecipeSetsNone) {
-  const json found =
-      json::parse(heddle(plan({"--world-size", "2", "--distributed", "null", "--json", "--top", "100"})).out);
-  std::set<std::string> strategies;
-  for (const json& layout : found["layouts"]) strategies.insert(layout["layout"]["strategy"]);
-  EXPECT_GE(strategies.size(), 3U) << found;
+TEST_F(Plan, ComparesStrategiesOfOneDtypeIfTheRecipeSetsNone) {
+  const auto plan_in = [&](const char* dtype) {
+    return json::parse(heddle(plan({"--world-size", "2", "--distributed", "null", "--model.dtype", dtype,
+                                    "--json", "--top", "100"}))
+                           .out);
+  };
+  const auto strategies = [](const json& found) {
+    std::set<std::string> out;
+    for (const json& layout : found["layouts"]) out.insert(layout["layout"]["strategy"]);
+    return out;
+  };
+  const json same = plan_in("bfloat16"), mixed = plan_in("float32");
+  EXPECT_GE(strategies(same).size(), 3U) << same;
+  EXPECT_EQ(strategies(mixed), (std::set<std::string>{"fsdp2"})) << mixed;
+  EXPECT_EQ(mixed["refused"]["ddp computes in another dtype than the default strategy"], 1) << mixed;
 }
 
 TEST_F(Plan, PredictsTheFirstLayoutOnOtherNumbersOfRanks) {
@@ -117,17 +143,25 @@ TEST_F(Plan, TriesEveryShapeOfATinyModel) {
   EXPECT_GE(shapes.size(), 3U) << found;
 }
 
-TEST_F(Plan, TriesMethodsOfContextParallelismForLongRows) {
-  const json found = json::parse(
-      heddle(plan({"--world-size", "2", "--row-length", "16384", "--model.config.max_position_embeddings",
-                   "16384", "--fix", "cp_size=2", "--fix", "local_batch_size=1", "--top", "100", "--json"}))
-          .out);
-  std::set<std::string> methods;
-  for (const json& layout : found["layouts"]) methods.insert(layout["layout"]["cp_method"]);
-  EXPECT_EQ(methods, (std::set<std::string>{"allgather", "ring", "ulysses"})) << found;
+TEST_F(Plan, TriesMethodsOfContextParallelismForLongRowsAndForAFixedSize) {
+  const auto methods = [&](const Words& more) {
+    const json found = json::parse(heddle(plan(plus({"--world-size", "2", "--fix", "local_batch_size=1",
+                                                     "--fix", "activation_checkpointing=none", "--fix",
+                                                     "defer_fsdp_grad_sync=true", "--top", "100", "--json"},
+                                                    more)))
+                                       .out);
+    std::set<std::string> out;
+    for (const json& layout : found["layouts"]) out.insert(layout["layout"]["cp_method"]);
+    return out;
+  };
+  const std::set<std::string> all = {"allgather", "ring", "ulysses"};
+  EXPECT_THAT(methods({"--row-length", "16384", "--model.config.max_position_embeddings", "16384"}),
+              ::testing::IsSupersetOf(all));
+  EXPECT_EQ(methods({"--fix", "cp_size=2"}), all);
+  EXPECT_EQ(methods({}), (std::set<std::string>{""}));
 }
 
-TEST_F(Plan, TriesFp8OnlyIfAllowed) {
+TEST_F(Plan, TriesLowerPrecisionOnlyIfAllowed) {
   const auto precisions = [&](const Words& more) {
     const json found =
         json::parse(heddle(plan(plus({"--world-size", "2", "--top", "100", "--model.config.hidden_size", "64",
@@ -140,6 +174,12 @@ TEST_F(Plan, TriesFp8OnlyIfAllowed) {
   };
   EXPECT_EQ(precisions({}), (std::set<std::string>{""}));
   EXPECT_EQ(precisions({"--allow", "fp8"}), (std::set<std::string>{"", "fp8"}));
+  EXPECT_EQ(precisions({"--allow", "fp8", "--allow", "te_fp8"}),
+            (std::set<std::string>{"", "fp8", "te_fp8"}));
+  EXPECT_EQ(precisions({"--allow", "te_fp8", "--te_fp8", "{recipe: block}"}), (std::set<std::string>{""}));
+  const Outcome unknown = heddle(plan({"--world-size", "2", "--allow", "fp4"}));
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.error, HasSubstr("--allow: fp4 not in {fp8,te_fp8}"));
 }
 
 TEST_F(Plan, WritesPartsOfExpertsAndReductionsPerMicrobatch) {
@@ -159,7 +199,9 @@ TEST_F(Plan, WritesPartsOfExpertsAndReductionsPerMicrobatch) {
 }
 
 TEST_F(Plan, CountsTheRefusalOfAnAxisOnce) {
-  const json found = json::parse(heddle(plan({"--world-size", "4", "--json", "--distributed", "null"})).out);
+  const json found = json::parse(
+      heddle(plan({"--world-size", "4", "--json", "--distributed", "null", "--model.dtype", "bfloat16"}))
+          .out);
   EXPECT_EQ(found["refused"]["megatron_fsdp does not support pipeline parallelism"], 1) << found["refused"];
 }
 
@@ -183,7 +225,7 @@ TEST_F(Plan, IsComparedWithTheRunOfItsRecipe) {
 
 TEST_F(Plan, ReportsThatNoLayoutFits) {
   const Outcome large =
-      heddle(plan({"--world-size", "2", "--device", "RTX-3070-Ti", "--model",
+      heddle(plan({"--world-size", "2", "--device", "RTX-4090", "--model",
                    "{dtype: bfloat16, config: {model_type: llama, vocab_size: 256, hidden_size: 8192, "
                    "intermediate_size: 28672, num_hidden_layers: 80, num_attention_heads: 64, "
                    "max_position_embeddings: 32}}"}));
@@ -199,6 +241,7 @@ TEST_F(Plan, RefusesAWorldSizeThatNoLayoutDivides) {
   const Outcome all = heddle(plan({"--world-size", "7", "--distributed", "null"}));
   EXPECT_EQ(all.status, 2);
   EXPECT_EQ(all.error, prime.error);
+  EXPECT_EQ(heddle(plan({"--world-size", "7", "--fix", "tp_size=7"})).error, prime.error);
 }
 
 TEST_F(Plan, GivesFewerLayersToASlowerMachine) {
@@ -218,11 +261,18 @@ TEST_F(Plan, GivesFewerLayersToASlowerMachine) {
 TEST_F(Plan, RefusesMachinesWithAnotherNumberOfRanks) {
   files_.write("machine.yaml", "peak_16: 1e12\n");
   const std::string file = files_.path("machine.yaml");
-  for (const std::string& machines : {file + ":2," + file + ":1", file + "," + file + ":4", file + ":3"}) {
+  for (const auto& [machines, message] :
+       {std::pair(file + ":2," + file + ":1", "has 3 ranks, but --world-size is 4"),
+        {file + ":3", "has 3 ranks, but --world-size is 4"},
+        {file + "," + file + ":4", "has a machine without ranks"},
+        {"," + file + ":4", "has an empty file name"}}) {
     const Outcome wrong = heddle(plan({"--world-size", "4", "--machine", machines}));
     EXPECT_EQ(wrong.status, 2);
-    EXPECT_THAT(wrong.error, HasSubstr("ranks, but --world-size is 4")) << machines;
+    EXPECT_THAT(wrong.error, HasSubstr(message)) << machines;
   }
+  const Outcome nodes = heddle(plan({"--world-size", "4", "--nodes", "3"}));
+  EXPECT_EQ(nodes.status, 2);
+  EXPECT_THAT(nodes.error, HasSubstr("--nodes: 3 nodes do not divide 4 ranks"));
 }
 
 TEST_F(Plan, RefusesAMachineFileWithAWrongKey) {
@@ -230,6 +280,15 @@ TEST_F(Plan, RefusesAMachineFileWithAWrongKey) {
   const Outcome wrong = heddle(plan({"--world-size", "2", "--machine", files_.path("machine.yaml")}));
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.error, HasSubstr("peak_61"));
+}
+
+TEST_F(Plan, RefusesAMachineWithoutTheFiguresOfAStep) {
+  files_.write("machine.yaml", "peak_16: 1e12\npeak_32: 1e12\nmemory_bandwidth: 1e12\n");
+  const Words machine = {"--machine", files_.path("machine.yaml")};
+  EXPECT_EQ(heddle(plan(plus({"--world-size", "1"}, machine))).status, 0);
+  const Outcome wrong = heddle(plan(plus({"--world-size", "2"}, machine)));
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.error, HasSubstr("heddle plan: the machine file machine does not set node_bandwidth\n"));
 }
 
 // Compares the two tables of a widely used guide to layouts, by model size, with the layouts of `heddle
@@ -301,21 +360,21 @@ const std::vector<Row>& rows() {
        4096,
        64,
        {{"tp_size", one}, {"pp_size", one}, {"ep_size", {"8"}}},
-       ""},
+       "collectives of ep"},
       {"medium mixture",
        mixture(2048, 128, 8, 768, 48, 32),
        16,
        4096,
        128,
        {{"tp_size", {"1", "2"}}, {"pp_size", one}, {"ep_size", {"8"}}},
-       ""},
+       "collectives of ep"},
       {"large mixture",
        mixture(4096, 128, 8, 1536, 94, 64),
        256,
        4096,
        1024,
        {{"tp_size", {"1", "2"}}, {"pp_size", {"4", "8", "16"}}, {"ep_size", {"8", "16", "32", "64"}}},
-       ""}};
+       "collectives of ep"}};
   return all;
 }
 
@@ -336,12 +395,34 @@ json plan_of(const TrainingFiles& files, const Row& row, const Words& more) {
   const Outcome found = heddle(plus({"plan", files.path("guide.yaml"), "--world-size",
                                      std::to_string(row.world), "--device", "H100", "--top", "5", "--json"},
                                     more));
-  EXPECT_EQ(found.status, 0) << row.size << found.error << found.out;
-  return json::parse(found.out)["layouts"];
+  json layouts = json::parse(found.out)["layouts"];
+  EXPECT_EQ(found.status, layouts.empty() ? 2 : 0) << row.size << found.error;
+  return layouts;
 }
 
 double part_of(const json& layout, const std::string& name) {
   return layout["parts"].contains(name) ? layout["parts"][name].get<double>() : 0;
+}
+
+// Returns the guide's fastest layout with the fewest ranks on axes other than tp and pp.
+json fastest_of_guide(const TrainingFiles& files, const Row& row) {
+  Words fixed;
+  for (size_t i = 2; i < row.sizes.size(); ++i) {
+    const auto& [key, values] = row.sizes[i];
+    const auto fewest = std::min_element(
+        values.begin(), values.end(),
+        [](const std::string& one, const std::string& other) { return std::stoi(one) < std::stoi(other); });
+    fixed = plus(fixed, {"--fix", std::string(key) + "=" + *fewest});
+  }
+  json fastest;
+  for (const std::string& tp : row.sizes[0].second)
+    for (const std::string& pp : row.sizes[1].second) {
+      const json layouts =
+          plan_of(files, row, plus(fixed, {"--fix", "tp_size=" + tp, "--fix", "pp_size=" + pp}));
+      if (!layouts.empty() && (fastest.is_null() || layouts[0]["step_seconds"] < fastest["step_seconds"]))
+        fastest = layouts[0];
+    }
+  return fastest;
 }
 
 TEST(PlanAdvice, NamesALayoutOfTheGuideOrLosesByTheGivenPart) {
@@ -355,14 +436,7 @@ TEST(PlanAdvice, NamesALayoutOfTheGuideOrLosesByTheGivenPart) {
     const std::string reason = row.reason;
     EXPECT_EQ(is_named, reason.empty()) << best.dump(1);
     if (is_named || reason.empty()) continue;
-    // The fastest layout of the guide.
-    json guide;
-    for (const std::string& tp : row.sizes[0].second)
-      for (const std::string& pp : row.sizes[1].second) {
-        const json one = plan_of(files, row, {"--fix", "tp_size=" + tp, "--fix", "pp_size=" + pp});
-        if (!one.empty() && (guide.is_null() || one[0]["step_seconds"] < guide["step_seconds"]))
-          guide = one[0];
-      }
+    const json guide = fastest_of_guide(files, row);
     ASSERT_FALSE(guide.is_null());
     const double behind = guide["step_seconds"].get<double>() - best[0]["step_seconds"].get<double>();
     EXPECT_GT(behind, 0);

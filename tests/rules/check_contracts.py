@@ -33,6 +33,8 @@ BRANCHES = {
         "lib/nn/cpu/grouped_product_cpu.cpp", "lib/nn/cpu/row_product_cpu.cpp", "lib/nn/experts/expert_pass.cpp",
         "lib/nn/matrix_product.cpp", "lib/nn/random/draws.cpp", "lib/decoder/latent/latent_rows_cpu.cpp",
         "lib/train/optimizer/adamw.cpp", "lib/train/optimizer/norm.cpp", "lib/train/optimizer/replicated_cpu.cpp", "plugins/quantize/packed.cpp"),
+    "on meta a layer records the kernel of the CPU": (
+        "lib/nn/activation/swiglu.cpp", "lib/nn/meta/recorded_kernels.h", "lib/nn/rotary.cpp"),
     "attention selects an implementation of LibTorch or of the CPU": (
         "lib/nn/attention/attend_device.cpp", "lib/nn/attention/attend_fused.cpp", "lib/nn/attention_core.cpp",
         "plugins/context/attention.cpp"),

@@ -23,6 +23,11 @@ namespace heddle::cli {
 namespace {
 
 MachineFile with_network(MachineFile machine, const PlanCommand& command) {
+  if (command.nodes > 0 && command.world_size % command.nodes != 0)
+    throw Error(ErrorCode::usage, "--nodes",
+                std::to_string(command.nodes) + " nodes do not divide " + std::to_string(command.world_size) +
+                    " ranks",
+                "give a divisor of --world-size");
   if (command.gpus_per_node > 0) machine.node_devices = command.gpus_per_node;
   if (command.nodes > 0) machine.node_devices = std::max(1, command.world_size / command.nodes);
   if (command.network > 0) machine.network_bandwidth = command.network;
@@ -33,6 +38,7 @@ MachineFile with_network(MachineFile machine, const PlanCommand& command) {
 Machines machines_of(const PlanCommand& command) {
   if (command.machine.empty())
     return Machines{MachinePart{with_network(machine_named(command.device, "--device"), command)}};
+  constexpr const char* kHint = "write the number of ranks after each file, such as a.yaml:8,b.yaml:8";
   Machines out;
   int64_t ranks = 0;
   std::istringstream words(command.machine);
@@ -42,16 +48,21 @@ Machines machines_of(const PlanCommand& command) {
     const bool is_counted =
         !count.empty() && count.size() < 10 && count.find_first_not_of("0123456789") == count.npos;
     const std::string file = is_counted ? word.substr(0, colon) : word;
+    if (file.empty())
+      throw Error(ErrorCode::usage, "--machine", "'" + command.machine + "' has an empty file name", kHint);
     out.push_back({with_network(read_machine(file), command), is_counted ? std::stoll(count) : 0});
     ranks += out.back().ranks;
   }
-  const bool has_empty =
-      std::any_of(out.begin(), out.end(), [](const MachinePart& part) { return part.ranks == 0; });
-  if (out.empty() || (out.size() > 1 && has_empty) || (!has_empty && ranks != command.world_size))
+  const auto is_empty = [](const MachinePart& part) { return part.ranks == 0; };
+  const bool is_alone = out.size() == 1 && is_empty(out.front());
+  if (!is_alone && std::any_of(out.begin(), out.end(), is_empty))
+    throw Error(ErrorCode::usage, "--machine", "'" + command.machine + "' has a machine without ranks",
+                kHint);
+  if (!is_alone && ranks != command.world_size)
     throw Error(ErrorCode::usage, "--machine",
                 "'" + command.machine + "' has " + std::to_string(ranks) + " ranks, but --world-size is " +
                     std::to_string(command.world_size),
-                "write the number of ranks after each file, such as a.yaml:8,b.yaml:8");
+                kHint);
   return out;
 }
 

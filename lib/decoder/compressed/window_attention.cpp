@@ -129,10 +129,14 @@ struct WindowResult {
 WindowResult forward_of(const WindowInputs& in, int64_t head_dim, const EntryTable& table) {
   WindowResult all;
   if (in.q.is_meta()) {
-    record_window(in, table, /*backward=*/false);
-    all.y = at::empty(in.q.sizes(), in.q.options());
-    all.log_sums = at::empty({in.q.size(1) / head_dim, in.q.size(0)},
-                             in.q.options().dtype(accumulation_dtype(in.q.scalar_type())));
+    all.y = model::once(Operator::attention, [&] {
+      record_window(in, table, /*backward=*/false);
+      return at::empty(in.q.sizes(), in.q.options());
+    });
+    all.log_sums = model::once(Operator::attention, [&] {
+      return at::empty({in.q.size(1) / head_dim, in.q.size(0)},
+                       in.q.options().dtype(accumulation_dtype(in.q.scalar_type())));
+    });
     return all;
   }
   all.y = model::once(Operator::attention, [&] { return attended(in, head_dim, table, all.log_sums); });

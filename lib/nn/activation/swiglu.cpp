@@ -13,6 +13,7 @@
 #include "heddle/nn/device_ops.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/row_kernels.h"
+#include "lib/nn/meta/recorded_kernels.h"
 
 namespace heddle::model {
 namespace {
@@ -24,7 +25,7 @@ struct SwigluNode final : LayerNode {
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor saved_gate = gate.unpack(), saved_up = up.unpack();
     // The kernel needs more precision than a 16-bit sigmoid.
-    const bool fine = has_row_kernel(saved_gate) && has_row_kernel(saved_up) &&
+    const bool fine = has_rows(saved_gate) && has_rows(saved_up) &&
                       saved_gate.scalar_type() != at::kBFloat16 &&
                       saved_gate.scalar_type() == saved_up.scalar_type();
     if (fine) return on_cpu(gradients[0].contiguous(), saved_gate, saved_up);
@@ -32,6 +33,9 @@ struct SwigluNode final : LayerNode {
     if (on_device(gradients[0], saved_gate, saved_up, out)) return out;
     at::Tensor d_gate = at::silu_backward(at::mul(gradients[0], saved_up), saved_gate);
     return {std::move(d_gate), at::silu(saved_gate).mul_(gradients[0])};
+  }
+  static bool has_rows(const at::Tensor& x) {
+    return has_row_kernel(x) || (x.is_meta() && x.dim() == 2 && computes_on_cpu(x));
   }
   static bool on_device(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up, Gradients& out) {
     const auto kernel = device_kernel(&DeviceOps::swiglu_backward, dy);
@@ -46,7 +50,11 @@ struct SwigluNode final : LayerNode {
     const int64_t width = gate.size(1);  // side by side, as the preceding product needs them
     const at::Tensor both = at::empty({gate.size(0), 2 * width}, gate.options());
     Gradients out{both.narrow(1, 0, width), both.narrow(1, width, width)};
-    swiglu_backward_cpu(dy, gate, up, at::sigmoid(gate), out[0], out[1]);
+    const at::Tensor sigmoid = at::sigmoid(gate);
+    if (gate.is_meta())
+      recorded_kernels().swiglu_backward(dy, gate, up, both);
+    else
+      swiglu_backward_cpu(dy, gate, up, sigmoid, out[0], out[1]);
     return out;
   }
   void release_variables() override {

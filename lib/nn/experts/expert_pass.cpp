@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "heddle/nn/linear.h"
+#include "heddle/ops/compute_log.h"
 #include "lib/nn/cpu/expert_activation_cpu.h"
 #include "lib/nn/cpu/grouped_product_cpu.h"
 #include "lib/nn/cpu/packed_product_cpu.h"
+#include "lib/nn/meta/recorded_kernels.h"
 
 namespace heddle::model {
 namespace {
@@ -47,6 +50,12 @@ class ScratchRows {
   float* next_;
 };
 
+int64_t most_rows(const ExpertRows& rows) {
+  int64_t most = 0;
+  for (size_t e = 0; e + 1 < rows.begins.size(); ++e) most = std::max(most, rows.of(static_cast<int64_t>(e)));
+  return most;
+}
+
 // The sizes and the data of a pass.
 struct PassData {
   const ExpertRows& rows;
@@ -66,11 +75,6 @@ struct PassData {
         down(of.down.const_data_ptr<float>()),
         shares(of.shares.const_data_ptr<float>()) {}
 
-  int64_t most_rows() const {
-    int64_t most = 0;
-    for (int64_t e = 0; e < experts; ++e) most = std::max(most, rows.of(e));
-    return most;
-  }
   // The first expert with rows from e on; `experts`: none.
   int64_t with_rows(int64_t e) const {
     while (e < experts && rows.of(e) == 0) ++e;
@@ -119,24 +123,84 @@ void differentiate_expert(const PassData& of, const ExpertActivation& how, const
                  of.hidden, count);
 }
 
+// Records the products and the memory of a pass on meta.
+class MetaPass {
+ public:
+  MetaPass(const ExpertPass& pass, int64_t numbers_a_row)
+      : pass_(pass), scratch_(at::empty({most_rows(pass.rows) * numbers_a_row}, pass.x.options())) {}
+
+  void forward(int64_t e, const at::Tensor& hidden, const at::Tensor& out) const {
+    const int64_t width = pass_.down.size(2);
+    const at::Tensor own = of(e, hidden), activated = scratch(e, width);
+    matrix_product_into(own, taken(e), matrix(pass_.gate_up, e).t());
+    recorded_kernels().expert_activation(pass_.activation, own, of(e, pass_.shares), activated);
+    matrix_product_into(of(e, out), activated, matrix(pass_.down, e).t());
+  }
+
+  void backward(int64_t e, const at::Tensor& hidden, const PassGradients& out) const {
+    const int64_t width = pass_.down.size(2);
+    const at::Tensor d_activated = scratch(e, width), activated = scratch(e, width),
+                     d_hidden = scratch(e, 2 * width), d_taken = taken(e);
+    matrix_product_into(d_activated, d_taken, matrix(pass_.down, e));
+    recorded_kernels().expert_activation_backward(pass_.activation, d_activated, of(e, hidden),
+                                                  of(e, pass_.shares), d_hidden, of(e, out.shares),
+                                                  activated);
+    matrix_product_into(of(e, out.rows), d_hidden, matrix(pass_.gate_up, e));
+    matrix_product_into(matrix(out.down, e), d_taken.t(), activated);
+    matrix_product_into(matrix(out.gate_up, e), d_hidden.t(), taken(e));
+  }
+
+ private:
+  static at::Tensor matrix(const at::Tensor& experts, int64_t e) {
+    return experts.select(0, e).view({-1, experts.size(-1)});
+  }
+  at::Tensor of(int64_t e, const at::Tensor& rows) const {
+    return rows.narrow(0, pass_.rows.begins[e], pass_.rows.of(e));
+  }
+  at::Tensor scratch(int64_t e, int64_t width) const {
+    return scratch_.narrow(0, 0, pass_.rows.of(e) * width).view({pass_.rows.of(e), width});
+  }
+  at::Tensor taken(int64_t e) const {
+    const at::Tensor out = scratch(e, pass_.down.size(1));
+    const auto bytes = static_cast<double>(out.numel() * out.element_size());
+    record_operator("heddle::take_rows", {static_cast<double>(out.numel()), bytes, bytes});
+    return out;
+  }
+
+  const ExpertPass& pass_;
+  at::Tensor scratch_;
+};
+
 }  // namespace
+
+bool has_one_thread(const at::Tensor& x) {
+  return x.is_meta() || at::get_num_threads() == 1;
+}
 
 bool has_expert_pass(const ExpertActivation& activation, const at::Tensor& x,
                      const ExpertParameters& parameters) {
+  using Kind = ExpertActivation::Kind;
+  const bool has_sigmoid = activation.kind == Kind::swiglu || activation.kind == Kind::clamped_swiglu;
   const auto fits = [](const at::Tensor& tensor) {
-    return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous() &&
+    return computes_on_cpu(tensor) && tensor.scalar_type() == at::kFloat && tensor.is_contiguous() &&
            tensor.size(-1) > 0;
   };
   return fits(x) && fits(parameters.gate_up) && fits(parameters.down) && parameters.down.size(1) > 0 &&
          !parameters.gate_up_bias.defined() && !parameters.down_bias.defined() &&
          !parameters.adapters.down_a.defined() && parameters.products == nullptr &&
-         has_activation_kernel(activation, x) && at::get_num_threads() == 1;
+         (x.is_meta() ? has_sigmoid : has_activation_kernel(activation, x)) && has_one_thread(x);
 }
 
 at::Tensor pass_forward(const ExpertPass& pass, const at::Tensor& hidden) {
+  const at::Tensor out = at::empty({pass.rows.count(), pass.down.size(1)}, pass.x.options());
+  if (out.is_meta()) {
+    const MetaPass recorded(pass, pass.down.size(1) + pass.down.size(2));
+    for (int64_t e = 0; e < pass.down.size(0); ++e)
+      if (pass.rows.of(e) > 0) recorded.forward(e, hidden, out);
+    return out;
+  }
   const PassData of(pass);
-  const at::Tensor out = at::empty({of.rows.count(), of.hidden}, pass.x.options());
-  ScratchRows scratch(of.most_rows(), of.hidden + of.width, pass.x.options());
+  ScratchRows scratch(most_rows(of.rows), of.hidden + of.width, pass.x.options());
   float *const taken = scratch.of(of.hidden), *const activated = scratch.of(of.width);
   float *const to = out.mutable_data_ptr<float>(), *const first = hidden.mutable_data_ptr<float>();
   for (int64_t e = of.with_rows(0); e < of.experts; e = of.with_rows(e + 1)) {
@@ -153,12 +217,18 @@ at::Tensor pass_forward(const ExpertPass& pass, const at::Tensor& hidden) {
 }
 
 PassGradients pass_backward(const ExpertPass& pass, const at::Tensor& hidden, const at::Tensor& dy) {
-  const PassData of(pass);
   const at::TensorOptions options = dy.options();
-  const PassGradients out{at::empty({of.rows.count(), of.hidden}, options),
-                          at::empty({of.rows.count()}, options), at::empty(pass.gate_up.sizes(), options),
+  const PassGradients out{at::empty({pass.rows.count(), pass.down.size(1)}, options),
+                          at::empty({pass.rows.count()}, options), at::empty(pass.gate_up.sizes(), options),
                           at::empty(pass.down.sizes(), options)};
-  ScratchRows scratch(of.most_rows(), of.hidden + 2 * of.width + of.columns, options);
+  if (dy.is_meta()) {
+    const MetaPass recorded(pass, pass.down.size(1) + 4 * pass.down.size(2));
+    for (int64_t e = 0; e < pass.down.size(0); ++e)
+      if (pass.rows.of(e) > 0) recorded.backward(e, hidden, out);
+    return out;
+  }
+  const PassData of(pass);
+  ScratchRows scratch(most_rows(of.rows), of.hidden + 2 * of.width + of.columns, options);
   BackwardData data{hidden.const_data_ptr<float>(),
                     dy.const_data_ptr<float>(),
                     out.rows.mutable_data_ptr<float>(),

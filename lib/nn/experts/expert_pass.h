@@ -18,6 +18,9 @@ struct ExpertPass {
   at::Tensor x, gate_up, down, shares;
 };
 
+// Whether ranks compute with one thread, as a dry step of the CPU (meta without MetaKernels) assumes.
+bool has_one_thread(const at::Tensor& x);
+
 // Whether both passes below take it: no biases, no adapters, the products as they are, gates with a sigmoid,
 // all contiguous.
 HEDDLE_API bool has_expert_pass(const ExpertActivation& activation, const at::Tensor& x,

@@ -77,7 +77,8 @@ ExpertRows by_sorting(const at::Tensor& flat, int64_t experts, int64_t k) {
 ExpertRows evenly(const at::Tensor& flat, int64_t experts) {
   ExpertRows out;
   for (int64_t e = 0; e <= experts; ++e) out.begins.push_back(flat.numel() * e / experts);
-  out.tokens = out.slots = out.rows = at::empty({flat.numel()}, flat.options());
+  for (at::Tensor* indices : {&out.tokens, &out.slots, &out.rows})
+    *indices = at::empty({flat.numel()}, flat.options());
   return out;
 }
 

@@ -1,7 +1,6 @@
 // All experts as one node: rows sorted by expert, two grouped products, and the sum of each token's rows.
 #include "heddle/nn/experts.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
@@ -45,7 +44,7 @@ struct ExpertsNode final : LayerNode {
   WeightGradients* later = nullptr;
 
   Gradients backward(Gradients&& gradients) override {
-    if (in_one_pass()) return one_pass(gradients[0]);
+    if (in_one_pass() && has_one_thread(gradients[0])) return one_pass(gradients[0]);
     Factors factors;
     factors.rows = rows;
     factors.products = products;
@@ -115,7 +114,7 @@ struct ExpertsNode final : LayerNode {
     if (!passes || autocast != nullptr || (later != nullptr && later->defers())) return false;
     for (size_t edge = 0; edge < num_outputs(); ++edge)
       if (!task_should_compute_output(edge)) return false;
-    return at::get_num_threads() == 1;
+    return true;
   }
 
   Gradients one_pass(const at::Tensor& gradient) {

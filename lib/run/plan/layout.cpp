@@ -26,7 +26,7 @@ class Enumeration {
 
   std::vector<Layout> run() {
     for (const int tp : divisors(space_.world, space_.has_tp ? space_.node_devices : 1))
-      for (const int cp : divisors(space_.world / tp, space_.has_cp && space_.row_length >= kLongRow ? 8 : 1))
+      for (const int cp : divisors(space_.world / tp, space_.has_cp ? 8 : 1))
         for (const int pp :
              divisors(space_.world / (tp * cp), space_.has_pp ? std::max<int64_t>(1, space_.layers) : 1))
           if (pp == 1 || space_.ranks_of_kind == 0 || space_.ranks_of_kind % (space_.world / pp) == 0)
@@ -122,7 +122,7 @@ class Enumeration {
   bool has_stages(int64_t pp, int64_t each) const {
     const int64_t layers = (space_.layers + pp * each - 1) / (pp * each),
                   stages = (space_.layers + layers - 1) / layers;
-    return (stages + pp - 1) / pp == each;
+    return pp * each <= space_.layers && (stages + pp - 1) / pp == each;
   }
 
   void recomputations(Layout layout) {
@@ -265,6 +265,12 @@ std::vector<Layout> all_layouts(const LayoutSpace& space) {
   return Enumeration(space).run();
 }
 
+Node with_precision(const Node& recipe, const std::string& section) {
+  if (section != "te_fp8") return config::with_override(recipe, section + ".enabled", "true");
+  const Node* const own = recipe.find(section);
+  return own != nullptr && own->is_map() ? recipe : config::with_override(recipe, section, "{}");
+}
+
 Node with_layout(const LayoutSpace& space, const Layout& layout) {
   Node out = space.recipe;
   const auto set = [&](const std::string& key, const std::string& value) {
@@ -291,7 +297,7 @@ Node with_layout(const LayoutSpace& space, const Layout& layout) {
   if (space.has_reshard)
     set("distributed.reshard_after_forward", layout.pp > 1 ? "none" : layout.reshards ? "true" : "false");
   if (space.has_deferral) set("distributed.defer_fsdp_grad_sync", layout.defers ? "true" : "false");
-  if (!layout.precision.empty()) set(layout.precision + ".enabled", "true");
+  if (!layout.precision.empty()) out = with_precision(out, layout.precision);
   set("step_scheduler.local_batch_size",
       std::to_string(layout.pp > 1 ? space.global_batch / dp : layout.rows));
   if (layout.pp == 1) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,9 +10,6 @@
 #include "heddle/config/node.h"
 
 namespace heddle {
-
-// Minimum row length in tokens for context parallelism.
-inline constexpr int64_t kLongRow = 16384;
 
 struct Layout {
   std::string strategy;
@@ -50,7 +48,7 @@ struct LayoutSpace {
   int64_t layers = 0, heads = 0, key_value_heads = 0, experts = 0, expert_width = 0;
   int64_t row_length = 0, global_batch = 0;
   std::vector<std::pair<std::string, std::string>> fixed;  // as in Layout::fields()
-  std::vector<std::string> precisions;                     // values of Layout::precision besides ""
+  std::set<std::string> precisions;                        // values of Layout::precision besides ""
 };
 
 // Returns every layout that divides the world, the batch and the layers and keeps the fixed values. Throws
@@ -62,6 +60,9 @@ bool is_layer(const std::string& unit);
 
 // Returns the number of layers of each stage, as equal as possible.
 std::vector<int64_t> even_layers(int64_t layers, int64_t stages);
+
+// Returns the recipe with a section that sets the dtype of products, such as fp8.
+Node with_precision(const Node& recipe, const std::string& section);
 
 // Returns the recipe with this layout.
 Node with_layout(const LayoutSpace& space, const Layout& layout);

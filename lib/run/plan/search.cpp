@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "lib/cost/mfu.h"
 #include "lib/run/facts/run_facts.h"
 #include "lib/run/plan/candidates.h"
@@ -23,6 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Minimum row length in tokens for context parallelism, unless --fix sets its size.
+constexpr int64_t kLongRow = 16384;
 constexpr size_t kEnough = 10;          // layouts per table
 constexpr size_t kTogether = 2;         // dry steps that run at the same time
 constexpr double kFarBehind = 1.25;     // factor of the slowest layout in the table
@@ -62,12 +65,8 @@ class Search {
     }
     const int64_t before = out.layouts;
     Candidates candidates = all_candidates(out);
-    if (out.layouts == before)
-      throw Error(ErrorCode::usage, "heddle plan",
-                  "no layout divides " + std::to_string(request_.world) + " ranks and " +
-                      std::to_string(global_batch_) + " samples per step" +
-                      (request_.fixed.empty() ? "" : " with the values of --fix"),
-                  "change --world-size or step_scheduler.global_batch_size");
+    if (out.layouts == before) throw no_layout();
+    for (const MachinePart& part : request_.machines) check_figures(part.machine);
     while (!out.is_complete && std::chrono::duration<double>(Clock::now() - begin).count() < request_.seconds)
       out.is_complete = !try_next(candidates, out);
     std::stable_sort(out.fitting.begin(), out.fitting.end(), [](const auto& a, const auto& b) {
@@ -103,7 +102,8 @@ class Search {
 
   const Space& space_of(const Layout& layout) const { return spaces_.at(layout.strategy); }
 
-  // Adds the strategy of the recipe or of --fix; without either, every exact strategy that the recipe allows.
+  // Adds the strategy of the recipe or of --fix; without either, the default and every exact strategy that
+  // the recipe allows and that computes in the same dtype.
   void read_strategies(FoundLayouts& out) {
     const Node* const section = request_.recipe.find("distributed");
     const Node* const own = section != nullptr && section->is_map() ? section->find("strategy") : nullptr;
@@ -118,6 +118,57 @@ class Search {
       } catch (const Error& error) {
         ++out.layouts, ++out.refused[error.message()];
       }
+  }
+
+  // Returns the error of a search without layouts, which names a value of --fix that no layout has.
+  Error no_layout() const {
+    const std::string what =
+        std::to_string(request_.world) + " ranks and " + std::to_string(global_batch_) + " samples per step";
+    for (const auto& [key, value] : request_.fixed) {
+      std::vector<std::string> values = possible_values(key);
+      if (values.empty() || std::find(values.begin(), values.end(), text::lower(value)) != values.end())
+        continue;
+      std::erase(values, "");
+      const std::string hint = !values.empty()      ? "give " + key + " one of " + text::join(values, ", ")
+                               : key == "precision" ? "add --allow " + value
+                                                    : "remove --fix " + key + "=" + value;
+      return {ErrorCode::usage, "--fix", "no layout of " + what + " has " + key + "=" + value, hint};
+    }
+    if (request_.fixed.empty() || possible_values("tp_size").empty())
+      return {ErrorCode::usage, "heddle plan", "no layout divides " + what,
+              "change --world-size or step_scheduler.global_batch_size"};
+    return {ErrorCode::usage, "--fix", "no layout of " + what + " has all values of --fix",
+            "remove one of them"};
+  }
+
+  // Returns the values of a key in all layouts without --fix.
+  std::vector<std::string> possible_values(const std::string& key) const {
+    std::vector<std::string> out;
+    for (const auto& [strategy, space] : spaces_) {
+      LayoutSpace free = space.layouts;
+      free.fixed.clear();
+      for (const Layout& layout : all_layouts(free))
+        for (const auto& [name, value] : layout.fields())
+          if (name == key && std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
+    }
+    return out;
+  }
+
+  // Refuses a machine without the figures that the time of a step needs.
+  void check_figures(const MachineFile& machine) const {
+    const char* const peak = c10::elementSize(dtype_) > 2 ? "peak_32" : "peak_16";
+    const bool is_on_nodes = request_.world > machine.node_devices;
+    for (const auto& [key, value, is_needed] :
+         {std::tuple(peak, machine.peak(dtype_), true),
+          std::tuple("memory_bandwidth", machine.memory_bandwidth, true),
+          std::tuple("node_bandwidth", machine.node_bandwidth, request_.world > 1),
+          std::tuple("network_bandwidth", machine.network_bandwidth, is_on_nodes)})
+      if (is_needed && value <= 0)
+        throw Error(ErrorCode::usage, "heddle plan",
+                    "the machine file " + machine.name + " does not set " + key,
+                    std::string("set ") + key + " in a file of --machine" +
+                        (is_on_nodes ? " or, for the network, --network" : "") +
+                        ", or measure the machine with heddle plan --measure");
   }
 
   // Reads the model and the fields of a strategy; "": that of the recipe. One rank fits any world, while the
@@ -146,7 +197,12 @@ class Search {
     const double unsplit = figures_.unsplit;
     figures_ = figures_of(*checked.model, row_length_);
     figures_.unsplit = unsplit;
-    dtype_ = product_dtype(checked.setup, checked.model->dtype);
+    const c10::ScalarType dtype = product_dtype(checked.setup, checked.model->dtype);
+    if (!spaces_.empty() && dtype != dtype_)
+      throw Error(ErrorCode::usage, "heddle plan",
+                  checked.setup.strategy + " computes in another dtype than the default strategy",
+                  "set distributed.strategy");
+    dtype_ = dtype;
     global_batch_ = checked.recipe.steps.global_batch_size;
     const auto has = [&](const char* field) { return checked.setup.strategy_config.find(field) != nullptr; };
     out.strategy = checked.setup.strategy;
@@ -164,7 +220,8 @@ class Search {
     out.key_value_heads = figures_.key_value_heads;
     out.experts = figures_.experts;
     out.expert_width = figures_.expert_width;
-    out.precisions = request_.allowed;
+    for (const std::string& section : request_.allowed)
+      if (with_precision(request_.recipe, section) != request_.recipe) out.precisions.insert(section);
     out.row_length = row_length_;
     out.global_batch = global_batch_;
     out.fixed = request_.fixed;
@@ -195,7 +252,11 @@ class Search {
       }
     };
     space.has_tp = allows(&Layout::tp);
-    space.has_cp = row_length_ < kLongRow || allows(&Layout::cp);
+    const bool tries_cp = row_length_ >= kLongRow ||
+                          std::any_of(request_.fixed.begin(), request_.fixed.end(), [](const auto& fixed) {
+                            return fixed.first == "cp_size" && fixed.second != "1";
+                          });
+    space.has_cp = tries_cp && allows(&Layout::cp);
     space.has_pp = allows(&Layout::pp);
   }
 

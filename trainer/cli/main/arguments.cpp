@@ -149,8 +149,9 @@ void add_plan(CLI::App& app, Parsed& parsed) {
       ->allow_extra_args(false);
   command
       ->add_option("--allow", to.allowed,
-                   "Also try layouts with a lower precision, which changes losses: fp8 (linear layers)")
-      ->check(CLI::IsMember({"fp8"}))
+                   "Also try layouts with products in lower precision, which changes losses: fp8 (linear "
+                   "layers) or te_fp8 (linear layers and experts)")
+      ->check(CLI::IsMember({"fp8", "te_fp8"}))
       ->allow_extra_args(false)
       ->option_text("PRECISION");
   add_plan_files(command, to);
