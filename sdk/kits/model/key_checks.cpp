@@ -166,17 +166,18 @@ std::set<std::string> words_of(const FieldInfo& field) {
   return out;
 }
 
-// Returns settings beside which other keys may act: the opposite of a switch, twice a size, and lists with
-// one of the field's words for each of `layers` layers, most of which the family refuses.
+// Returns settings beside which other keys may act: the opposite of a switch, twice a size, null for a size,
+// and lists with one of the field's words for each of `layers` layers, most of which the family refuses.
 std::vector<Node> turned_values(const FieldInfo& field, const Node& now, size_t layers) {
   std::vector<Node> out;
   if (field.type.starts_with("bool"))
     out.push_back(Node::boolean(!(now.kind() == Node::Kind::boolean && now.as_boolean())));
   else if (now.kind() == Node::Kind::integer)
-    out.push_back(Node::integer(2 * now.as_integer()));
+    out.push_back(Node::integer(std::max<int64_t>(1, 2 * now.as_integer())));
   else if (field.type.starts_with("list"))
     for (const std::string& word : words_of(field))
       out.push_back(Node::list(std::vector<Node>(layers, Node::text(word))));
+  if (field.type.ends_with("or null") && !now.is_null()) out.emplace_back();
   return out;
 }
 
@@ -184,23 +185,17 @@ std::vector<Node> turned_values(const FieldInfo& field, const Node& now, size_t 
 struct Neighbour {
   std::string key;
   Node keys;
-  Digest plain;
+  bool refused = false;         // by the family
+  std::optional<Digest> plain;  // once it is needed
 };
 
-// Returns the models with a turned value of one key that the family accepts.
+// Returns the models with a turned value of one key.
 std::vector<Neighbour> neighbours_of(const OfferedModel& offered, const Node& keys) {
   const size_t units = read_model(offered, keys)->make_units(at::kMeta).size();
   std::vector<Neighbour> out;
   for (const FieldInfo& field : offered.fields)
-    for (const Node& turned : turned_values(field, value_of(field, keys), units - 2)) {
-      Node with = keys.with(field.key, turned);
-      try {
-        Digest plain = digest_of(*read_model(offered, with));
-        out.push_back({field.key, std::move(with), std::move(plain)});
-      } catch (const Error& error) {
-        if (error.code() == ErrorCode::plugin_failed) throw;  // otherwise the value is refused here
-      }
-    }
+    for (const Node& turned : turned_values(field, value_of(field, keys), units - 2))
+      out.push_back({field.key, keys.with(field.key, turned), false, std::nullopt});
   return out;
 }
 
@@ -208,10 +203,18 @@ std::vector<Neighbour> neighbours_of(const OfferedModel& offered, const Node& ke
 // a loss that is off by default, the window of layers that do not exist by default, or the base of a rotation
 // with one frequency in small heads.
 Effect effect_beside_another(const Families& families, const OfferedModel& offered,
-                             const std::vector<Neighbour>& neighbours, const FieldInfo& field) {
-  for (const Neighbour& each : neighbours)
-    if (each.key != field.key && effect_of(families, offered, each.keys, field, each.plain) == Effect::some)
-      return Effect::some;
+                             std::vector<Neighbour>& neighbours, const FieldInfo& field) {
+  for (Neighbour& each : neighbours) {
+    if (each.refused || each.key == field.key) continue;
+    try {
+      if (!each.plain) each.plain = digest_of(*read_model(offered, each.keys));
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::plugin_failed) throw;
+      each.refused = true;
+      continue;
+    }
+    if (effect_of(families, offered, each.keys, field, *each.plain) == Effect::some) return Effect::some;
+  }
   return Effect::none;
 }
 
@@ -299,7 +302,6 @@ std::string acts_on_each_key(const Families& families, const OfferedModel& offer
   for (const FieldInfo& field : offered.fields) {
     if (field.key == "model_type") continue;
     findings.attempt([&] {
-      if (field.help.empty()) found("the key '" + field.key + "' has no help text");
       if (other_values(field, value_of(field, keys[0])).empty()) untried.push_back(field.key);
       const bool may_be_idle = says_nothing_changes(field);
       if (!may_be_idle) check_default(offered, keys, field);
