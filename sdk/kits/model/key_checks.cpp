@@ -344,16 +344,22 @@ std::string makes_the_same_twice(const OfferedModel& offered, const Node& keys) 
   const Units two = spec->make_units(at::TensorOptions(at::kCPU).dtype(at::kFloat));
   for (const auto& unit : one)
     for (const ParameterSlot& slot : unit->parameters()) first.emplace(slot.name, *slot.tensor);
+  const auto differs = [](const std::string& name) {
+    found("'" + name + "' differs between two models that were drawn with the same seed");
+  };
+  std::set<std::string> seen;
   for (const auto& unit : two)
     for (const ParameterSlot& slot : unit->parameters()) {
       const auto same = first.find(slot.name);
-      if (same == first.end() || !at::equal(same->second, *slot.tensor))
-        found("'" + slot.name + "' differs between two models that were drawn with the same seed");
+      if (same == first.end() || !at::equal(same->second, *slot.tensor)) differs(slot.name);
+      seen.insert(slot.name);
       if (slot.tensor->numel() > 0 && slot.tensor->is_alias_of(same->second))
         found("'" + slot.name + "' is the same tensor in two models");
       if (slot.tensor->is_cpu() && slot.tensor->ne(*slot.tensor).any().item<bool>())
         found("'" + slot.name + "' contains NaN");
     }
+  for (const auto& [name, tensor] : first)
+    if (seen.count(name) == 0) differs(name);
   return std::to_string(first.size()) + " parameters";
 }
 
