@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
          {"metric_counts_ranks", kBatches, "the side output 'faulty/count'"},
          {"metric_is_of_one_rank", kBatches, "ranks along tp added different values"},
          {"transform_by_rank", kBatches, "hold different ones"},
-         {"transform_counts", "an evaluation between two steps", "differs in the gradients"},
+         {"transform_counts", "an evaluation between two steps", "differs"},
          {"transform_throws_in_evaluation", kBatches, "no second table"},
          {"sums_twice", kSplits, "differs by", true},
          {"sums_in_bf16", kSplits, "differs by"},
