@@ -78,7 +78,8 @@ std::string complaint_of_multipliers(const Keys& keys) {
 model::KeyGroup<Keys> head_width() {
   model::KeyGroup<Keys> out;
   out.table = {
-      {"mamba_d_head", "integer or auto", "auto", "", "Must be mamba_d_ssm / mamba_n_heads, or auto.", ""}};
+      {"mamba_d_head", "integer or auto", "auto", "",
+       "Width of a Mamba-2 head. No effect, because it must be mamba_d_ssm / mamba_n_heads, or auto.", ""}};
   out.read = read_head_width;
   out.write = [](const Keys& of) -> std::vector<Node::Entry> {
     return {{"mamba_d_head", Node::integer(of.mamba_d_head)}};

@@ -194,7 +194,7 @@ void add_attention(model::ModelKeys<Keys>& keys) {
              "Number of last layers that reuse the keys and values of the last earlier layer of their type.",
              at_least<int64_t>(0))
       .field("use_double_wide_mlp", &Gemma4Keys::use_double_wide_mlp,
-             "Double the MLP width in layers that reuse keys.")
+             "Double the MLP width in layers that reuse keys. No effect without num_kv_shared_layers.")
       .rule(complaint_of_layers)
       .rule(complaint_of_sharing);
   keys.group(as<Keys>(layers_group())).group(as<Keys>(rotary_group()));

@@ -45,7 +45,8 @@ model::ModelKeys<Keys> common(const std::string& model_type, const std::string& 
   decoder::add_dropout(keys);
   keys.field("attention_bias", &GemmaKeys::attention_bias, "Whether q, k, v and o have biases.")
       .field(activation, &GemmaKeys::activation,
-             "Activation function of the MLP. Both values select the tanh approximation of GELU.",
+             "Activation function of the MLP. No effect, because both values select the tanh approximation "
+             "of GELU.",
              OneOf{{"gelu_pytorch_tanh", "gelu"}})
       .only("use_bidirectional_attention", Node(), "Only causal attention is built.");
   return keys;

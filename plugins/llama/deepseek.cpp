@@ -26,7 +26,8 @@ model::ModelKeys<DeepSeekV2Keys> deepseek_v2_keys() {
   auto keys = add_common<DeepSeekV2Keys>("deepseek_v2", kLatentForm);
   add_latent_attention(keys);
   keys.field("topk_method", &DeepSeekV2Keys::topk_method,
-             "Group selection: group_limited_greedy scores each group by its best expert.",
+             "Group selection: group_limited_greedy scores each group by its best expert. No effect with one "
+             "group.",
              OneOf{{kGreedy, kByGroup}})
       .field("n_group", &DeepSeekV2Keys::groups, "Number of expert groups. No effect with greedy.",
              decoder::kSize)

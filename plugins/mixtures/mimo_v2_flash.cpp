@@ -157,12 +157,22 @@ void add_attention(model::ModelKeys<MimoKeys>& keys) {
       .field("hybrid_layer_pattern", &MimoKeys::hybrid_layer_pattern,
              "layer_types as numbers: 1 for sliding_attention. If both are null, the first layer and every "
              "sixth have full attention.")
-      .field("swa_num_attention_heads", &MimoKeys::swa_num_attention_heads, "Must equal num_attention_heads.",
+      .field("swa_num_attention_heads", &MimoKeys::swa_num_attention_heads,
+             "Number of query heads in sliding_attention layers. No effect, because it must equal "
+             "num_attention_heads.",
              decoder::kSize)
       .field("swa_num_key_value_heads", &MimoKeys::swa_num_key_value_heads,
-             "Must be twice num_key_value_heads.", decoder::kSize)
-      .field("swa_head_dim", &MimoKeys::swa_head_dim, "Must equal head_dim.", decoder::kSize)
-      .field("swa_v_head_dim", &MimoKeys::swa_v_head_dim, "Must equal v_head_dim.", decoder::kSize)
+             "Number of key-value heads in sliding_attention layers. No effect, because it must be twice "
+             "num_key_value_heads.",
+             decoder::kSize)
+      .field("swa_head_dim", &MimoKeys::swa_head_dim,
+             "Width of a query or key head in sliding_attention layers. No effect, because it must equal "
+             "head_dim.",
+             decoder::kSize)
+      .field(
+          "swa_v_head_dim", &MimoKeys::swa_v_head_dim,
+          "Width of a value head in sliding_attention layers. No effect, because it must equal v_head_dim.",
+          decoder::kSize)
       .rule(complaint_of_heads)
       .only("add_swa_attention_sink_bias", Node::boolean(true), "sliding_attention layers have sinks.")
       .only("add_full_attention_sink_bias", Node::boolean(false), "full_attention layers have no sinks.")

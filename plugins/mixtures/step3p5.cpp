@@ -74,10 +74,11 @@ model::ModelKeys<StepKeys> step_keys() {
   add_layer_words(keys);
   add_expert_keys(keys);
   keys.then(fill_step).rule(complaint_of_step).group(published_layers()).group(rotary_of_layers());
-  keys.field("num_mtp_layers", &StepKeys::num_mtp_layers,
-             "Number of multi-token prediction layers, which are neither built nor read. It only affects the "
-             "figures of a benchmark recipe, which count them as in NeMo AutoModel.",
-             Range<int64_t>{0, 64});
+  keys.field(
+      "num_mtp_layers", &StepKeys::num_mtp_layers,
+      "Number of multi-token prediction layers, which are neither built nor read. No effect on the model; "
+      "the figures of a benchmark recipe count these layers as in NeMo AutoModel.",
+      Range<int64_t>{0, 64});
   for (const char* key : {"mtp_layer_types", "mtp_mlp_layer_types"})
     keys.unused(key, "Multi-token prediction layers are neither built nor read.");
   for (const char* key : {"moe_every_n_layer", "moe_layer_offset"})

@@ -20,7 +20,7 @@ void add_layer_keys(model::ModelKeys<Keys>& keys) {
       .field("mtp_layers_block_type", &Keys::mtp_layers_block_type,
              "mtp_hybrid_override_pattern as a list of words.")
       .field("mtp_use_repeated_layer", &Keys::mtp_use_repeated_layer,
-             "Share the layers among all multi-token prediction heads.")
+             "Share the layers among all multi-token prediction heads. No effect with fewer than two heads.")
       .field("mtp_loss_scaling_factor", &Keys::mtp_loss_scaling_factor,
              "Weight of the mean loss of the multi-token prediction heads.", at_least(0.0))
       .field("layer_norm_epsilon", &decoder::CommonKeys::rms_norm_eps,

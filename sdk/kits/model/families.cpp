@@ -61,10 +61,17 @@ std::string Families::list() const {
   return text::join(out);
 }
 
+std::vector<FieldInfo> Families::table_of(const OfferedModel& offered) const {
+  std::vector<FieldInfo> out = offered.fields;
+  for (const FieldInfo& field : table_)
+    if (!has_key(offered.fields, field.key)) out.push_back(field);
+  return out;
+}
+
 Node Families::small_keys(const OfferedModel& offered, const std::string& type, const Node& fields) const {
   const Node keys = fields.with(kType, Node::text(type));
   const bool has_text = has_key(offered.fields, kText) && keys.find(kText) == nullptr;
-  Node small = has_text ? small_text(offered, keys) : kits::small_keys(offered, table_, keys);
+  Node small = has_text ? small_text(offered, keys) : kits::small_keys(offered, table_of(offered), keys);
   if (const int64_t parameters = parameters_of(offered, small); parameters > kMostParameters)
     throw NotRun{
         "its smallest model has " + std::to_string(parameters / 1'000'000) +
@@ -78,7 +85,8 @@ Node Families::small_text(const OfferedModel& offered, const Node& fields) const
   for (const OfferedModel* other : all_) {
     if (has_key(other->fields, kText)) continue;
     try {
-      const Node text = kits::small_keys(*other, table_, Node::map({{kType, Node::text(other->name)}}));
+      const Node text =
+          kits::small_keys(*other, table_of(*other), Node::map({{kType, Node::text(other->name)}}));
       const Node keys = fields.with(kText, text);
       (void)read_model(offered, keys);
       return keys;

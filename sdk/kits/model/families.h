@@ -29,6 +29,8 @@ class Families {
   Node given(const KitOptions& options) const;
 
  private:
+  // The keys of the family, then the keys that only other families of the file have.
+  std::vector<FieldInfo> table_of(const OfferedModel& offered) const;
   Node small_text(const OfferedModel& offered, const Node& fields) const;
 
   const std::filesystem::path& file_;

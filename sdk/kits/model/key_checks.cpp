@@ -7,8 +7,12 @@
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
+#include <optional>
+#include <set>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "../attempt.h"
@@ -148,27 +152,68 @@ Effect effect_of(const Families& families, const OfferedModel& offered, const No
   return effect;
 }
 
-// Returns the opposite of a switch or twice a size; null for other fields.
-Node turned_value(const FieldInfo& field, const Node& now) {
+// Returns the words in the range and in the help of a field: "full_attention", "or", "sliding_attention".
+std::set<std::string> words_of(const FieldInfo& field) {
+  std::set<std::string> out;
+  std::string word;
+  for (const char letter : field.range + " " + field.help + " ") {
+    if (std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_') {
+      word += letter;
+      continue;
+    }
+    if (!word.empty()) out.insert(std::exchange(word, ""));
+  }
+  return out;
+}
+
+// Returns settings beside which other keys may act: the opposite of a switch, twice a size, null for a size,
+// and lists with one of the field's words for each of `layers` layers, most of which the family refuses.
+std::vector<Node> turned_values(const FieldInfo& field, const Node& now, size_t layers) {
+  std::vector<Node> out;
   if (field.type.starts_with("bool"))
-    return Node::boolean(!(now.kind() == Node::Kind::boolean && now.as_boolean()));
-  return now.kind() == Node::Kind::integer ? Node::integer(2 * now.as_integer()) : Node();
+    out.push_back(Node::boolean(!(now.kind() == Node::Kind::boolean && now.as_boolean())));
+  else if (now.kind() == Node::Kind::integer)
+    out.push_back(Node::integer(std::max<int64_t>(1, 2 * now.as_integer())));
+  else if (field.type.starts_with("list"))
+    for (const std::string& word : words_of(field))
+      out.push_back(Node::list(std::vector<Node>(layers, Node::text(word))));
+  if (field.type.ends_with("or null") && !now.is_null()) out.emplace_back();
+  return out;
+}
+
+// The model with another value of one key.
+struct Neighbour {
+  std::string key;
+  Node keys;
+  bool refused = false;         // by the family
+  std::optional<Digest> plain;  // once it is needed
+};
+
+// Returns the models with a turned value of one key.
+std::vector<Neighbour> neighbours_of(const OfferedModel& offered, const Node& keys) {
+  const size_t units = read_model(offered, keys)->make_units(at::kMeta).size();
+  std::vector<Neighbour> out;
+  for (const FieldInfo& field : offered.fields)
+    for (const Node& turned : turned_values(field, value_of(field, keys), units - 2))
+      out.push_back({field.key, keys.with(field.key, turned), false, std::nullopt});
+  return out;
 }
 
 // Tests a key together with another one, because some keys only act if another key is set: the coefficient of
-// a loss that is off by default, or the base of a rotation with one frequency in small heads.
-Effect effect_beside_another(const Families& families, const OfferedModel& offered, const Node& keys,
-                             const FieldInfo& field) {
-  for (const FieldInfo& beside : offered.fields) {
-    const Node turned = turned_value(beside, value_of(beside, keys));
-    if (turned.is_null() || beside.key == field.key) continue;
-    const Node with = keys.with(beside.key, turned);
+// a loss that is off by default, the window of layers that do not exist by default, or the base of a rotation
+// with one frequency in small heads.
+Effect effect_beside_another(const Families& families, const OfferedModel& offered,
+                             std::vector<Neighbour>& neighbours, const FieldInfo& field) {
+  for (Neighbour& each : neighbours) {
+    if (each.refused || each.key == field.key) continue;
     try {
-      const Digest plain = digest_of(*read_model(offered, with));
-      if (effect_of(families, offered, with, field, plain) == Effect::some) return Effect::some;
+      if (!each.plain) each.plain = digest_of(*read_model(offered, each.keys));
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::plugin_failed) throw;  // otherwise the other value is refused here
+      if (error.code() == ErrorCode::plugin_failed) throw;
+      each.refused = true;
+      continue;
     }
+    if (effect_of(families, offered, each.keys, field, *each.plain) == Effect::some) return Effect::some;
   }
   return Effect::none;
 }
@@ -252,11 +297,11 @@ std::string acts_on_each_key(const Families& families, const OfferedModel& offer
   for (const Node& each : keys) plain.push_back(digest_of(*read_model(offered, each)));
   int acting = 0, fixed = 0;
   std::vector<std::string> exempt, untried;
+  std::optional<std::vector<Neighbour>> neighbours;  // once they are needed
   Findings findings;
   for (const FieldInfo& field : offered.fields) {
     if (field.key == "model_type") continue;
     findings.attempt([&] {
-      if (field.help.empty()) found("the key '" + field.key + "' has no help text");
       if (other_values(field, value_of(field, keys[0])).empty()) untried.push_back(field.key);
       const bool may_be_idle = says_nothing_changes(field);
       if (!may_be_idle) check_default(offered, keys, field);
@@ -264,8 +309,10 @@ std::string acts_on_each_key(const Families& families, const OfferedModel& offer
       for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
         effect = std::max(effect, effect_of(families, offered, keys[i], field, plain[i]));
       if (may_be_idle && effect != Effect::some) return exempt.push_back(field.key);
-      if (effect == Effect::none && keys.size() == 1)
-        effect = effect_beside_another(families, offered, keys[0], field);
+      if (effect == Effect::none && keys.size() == 1) {
+        if (!neighbours) neighbours = neighbours_of(offered, keys[0]);
+        effect = effect_beside_another(families, offered, *neighbours, field);
+      }
       const bool shared = keys.size() > 1;  // in a table of several types, some keys only act together
       if (effect == Effect::none && !shared)
         found(
@@ -297,16 +344,22 @@ std::string makes_the_same_twice(const OfferedModel& offered, const Node& keys) 
   const Units two = spec->make_units(at::TensorOptions(at::kCPU).dtype(at::kFloat));
   for (const auto& unit : one)
     for (const ParameterSlot& slot : unit->parameters()) first.emplace(slot.name, *slot.tensor);
+  const auto differs = [](const std::string& name) {
+    found("'" + name + "' differs between two models that were drawn with the same seed");
+  };
+  std::set<std::string> seen;
   for (const auto& unit : two)
     for (const ParameterSlot& slot : unit->parameters()) {
       const auto same = first.find(slot.name);
-      if (same == first.end() || !at::equal(same->second, *slot.tensor))
-        found("'" + slot.name + "' differs between two models that were drawn with the same seed");
+      if (same == first.end() || !at::equal(same->second, *slot.tensor)) differs(slot.name);
+      seen.insert(slot.name);
       if (slot.tensor->numel() > 0 && slot.tensor->is_alias_of(same->second))
         found("'" + slot.name + "' is the same tensor in two models");
       if (slot.tensor->is_cpu() && slot.tensor->ne(*slot.tensor).any().item<bool>())
         found("'" + slot.name + "' contains NaN");
     }
+  for (const auto& [name, tensor] : first)
+    if (seen.count(name) == 0) differs(name);
   return std::to_string(first.size()) + " parameters";
 }
 

@@ -2,6 +2,7 @@
 #include "model_kits.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -193,7 +194,14 @@ class Trainings {
     training.split = split;
     training.several = rows;
     training.checkpointing = checkpointing;
-    return trains_equally(plugins_, training, plain(rows));
+    if (checkpointing != ActivationCheckpointing::selective)
+      return trains_equally(plugins_, training, plain(rows));
+    const auto again = std::make_shared<std::atomic<bool>>(false);
+    training.make_units = [make = training.make_units, again] { return with_record(make(), again); };
+    const std::string detail = trains_equally(plugins_, training, plain(rows));
+    if (!*again)
+      throw NotRun{"no unit ran again in the backward, because its operators keep their values themselves"};
+    return detail;
   }
   bool has_plan() const {
     const Units units = spec_->make_units(at::kMeta);
@@ -201,6 +209,16 @@ class Trainings {
   }
 
  private:
+  // Adds a seam to each unit that records whether the unit is recomputed.
+  static Units with_record(Units units, const std::shared_ptr<std::atomic<bool>>& again) {
+    for (const auto& unit : units)
+      if (unit->module() != nullptr)
+        unit->module()->input.add([again](at::Tensor x) {
+          if (is_recomputed()) *again = true;
+          return x;
+        });
+    return units;
+  }
   Training plain(bool rows) const {
     Training out;
     out.make_units = [spec = spec_] {

@@ -204,7 +204,7 @@ std::vector<Node> other_values(const FieldInfo& field, const Node& now) {
   if (type == "int" || type == "integer") {
     const int64_t value = now.kind() == Node::Kind::integer ? now.as_integer() : 4;
     for (const int64_t other : {value + 1, value - 1, value * 2, value / 2, value + 2, int64_t{1}, int64_t{2},
-                                int64_t{3}, int64_t{4}, int64_t{6}, int64_t{8}, int64_t{12}})
+                                int64_t{3}, int64_t{4}, int64_t{6}, int64_t{8}, int64_t{12}, int64_t{16}})
       out.push_back(Node::integer(other));
   }
   if (type == "float" || type == "real" || type == "number") {

@@ -13,6 +13,7 @@
 #include "../schedule/plain_schedule.h"
 #include "heddle/engine/engine.h"
 #include "heddle/model/module_unit.h"
+#include "heddle/model/region.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/experts.h"
 #include "heddle/nn/linear.h"
@@ -70,7 +71,7 @@ class Witness : public IParallelizer {
   void watch(Seam& seam) {
     seam.wrap(0, [this](Seam::Transform transform) {
       return [acted = acted_, transform = std::move(transform)](at::Tensor x, const Batch& batch) {
-        acted->yes = true;
+        acted->ran();
         return transform(std::move(x), batch);
       };
     });
@@ -83,7 +84,7 @@ class Witness : public IParallelizer {
       link =
           Same::around(name(), std::numeric_limits<int>::min(),
                        [acted = acted_](Arguments... arguments, const typename Same::Next& next) -> Result {
-                         acted->yes = true;
+                         acted->ran();
                          return next(std::forward<Arguments>(arguments)...);
                        });
     chain.add(link);
@@ -201,6 +202,11 @@ class TrainingRank {
 };
 
 }  // namespace
+
+bool is_recomputed() {
+  const model::Region* const region = model::Region::active();
+  return region != nullptr && !region->drops_values();
+}
 
 void refuse_or_pass(PluginRegistry& plugins, const Training& training) {
   try {

@@ -17,11 +17,20 @@ namespace heddle::kits {
 
 using Batches = std::function<std::vector<Batch>(int64_t step, int64_t rank, int64_t ranks)>;
 
+// Returns whether this thread recomputes a unit under selective activation checkpointing.
+bool is_recomputed();
+
 // Records whether the plugin of a training had an effect: a link or a seam ran, or a parameter is placed
 // along `axis`.
 struct Acted {
   std::string axis;  // empty: the plugin has no axis
   std::atomic<bool> yes = false;
+  // Whether a link or a seam ran again in the backward. Recorded for selective activation checkpointing.
+  std::atomic<bool> again = false;
+  void ran() {
+    yes = true;
+    if (is_recomputed()) again = true;
+  }
 };
 
 struct Training {

@@ -68,6 +68,8 @@ class AlongOneAxis {
       try {
         PluginRegistry plugins = registry();
         const std::string detail = run(plugins, each, training);
+        if (one.checkpointing == Checkpointing::selective && training.acted->yes && !training.acted->again)
+          throw NotRun{"no link or seam of it ran again in the backward"};
         if (training.acted->yes || changes_batches()) return detail;
       } catch (const NotRun& why) {
         if (!refused) refused = why;

@@ -84,8 +84,9 @@ class Spec : public heddle::ModelSpec {
   double flops_per_token(int64_t sequence) const override {
     const double width = static_cast<double>(config_.hidden_size),
                  layers = static_cast<double>(config_.num_layers);
-    const double products =
-                     6 * (layers * 8 * width * width + width * static_cast<double>(config_.vocab_size)),
+    const double experts = faults::has_experts() ? 6 * width * width + 4 * width : 0;
+    const double products = 6 * (layers * (8 * width * width + experts) +
+                                 width * static_cast<double>(config_.vocab_size)),
                  attention = 6 * layers * width * static_cast<double>(sequence);
     if (is("flops_shrink")) return products / static_cast<double>(sequence);
     if (is("flops_of_the_forward")) return (products + attention) / 3;

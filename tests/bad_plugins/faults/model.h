@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "fault.h"
 #include "heddle/sdk.h"
 
 namespace faults {
@@ -12,6 +13,11 @@ struct Config {
   double scale = 0.5;
   std::string dtype;
 };
+
+// Whether each layer has four experts, of which a token uses two.
+inline bool has_experts() {
+  return is("experts") || is("experts_by_held");
+}
 
 heddle::Units make_units(const Config& config, const at::TensorOptions& options);
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/rand_like.h>
@@ -15,12 +16,15 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <stdexcept>
 
 #include "fault.h"
 #include "heddle/model/module_unit.h"
+#include "heddle/model/region.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/embedding.h"
+#include "heddle/nn/experts.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/token_loss.h"
 #include "model.h"
@@ -40,9 +44,15 @@ std::atomic<int64_t> backwards{0};
 
 struct WrongTanh : torch::autograd::Function<WrongTanh> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
-    const at::Tensor y = at::tanh(x);
+    const at::Tensor y = is("changes_a_kept_result") ? doubled_half(x) : at::tanh(x);
     context->save_for_backward({y});
     return y;
+  }
+  // Returns tanh(x), and doubles a result that a region keeps, so that a recomputation doubles it again.
+  static at::Tensor doubled_half(const at::Tensor& x) {
+    return heddle::model::once(heddle::model::Operator::attention, [&] { return at::tanh(x) * 0.5; })
+        .mul_(2)
+        .clone();
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
@@ -67,6 +77,19 @@ struct Doubled : torch::autograd::Function<Doubled> {
 bool has_auxiliary_loss() {
   return is("auxiliary_loss") || is("auxiliary_counts_padding") || is("auxiliary_gradient_doubled") ||
          is("auxiliary_mean_of_part") || is("auxiliary_not_declared");
+}
+
+// Sequence parallelism refuses layers with parameters outside of linear layers.
+bool has_gain() {
+  return !is("no_gain") && !is("expects_all_tokens");
+}
+
+std::unique_ptr<heddle::MoeLayer> make_experts(const Config& config, const at::TensorOptions& options) {
+  heddle::RouterConfig router;
+  router.hidden = config.hidden_size, router.experts = 4, router.rule.top_k = 2;
+  return std::make_unique<heddle::MoeLayer>(router,
+                                            heddle::Experts::Shape{4, config.hidden_size, config.hidden_size},
+                                            heddle::Experts::Names{"gate_up", "down"}, Init{}, options);
 }
 
 class Layer : public Module {
@@ -102,8 +125,12 @@ class Layer : public Module {
     if (!is("child_not_registered")) add_child("up", up);
     add_child("down", down);
     if (!is("core_not_registered")) add_child("core", core);
-    if (!is("slot_not_registered")) add_slot("gain", gain, {Init::Kind::ones, 0});
+    if (has_gain() && !is("slot_not_registered")) add_slot("gain", gain, {Init::Kind::ones, 0});
     if (is("slot_of_two_names")) add_slot("second_gain", gain, {Init::Kind::ones, 0});
+    if (has_experts()) {
+      experts = make_experts(config, options);
+      add_child("experts", *experts);
+    }
     if (has_auxiliary_loss() && !is("auxiliary_not_declared")) add_side_output(auxiliary);
     if (is("metric_counts_padding")) add_side_output(metric);
   }
@@ -115,13 +142,16 @@ class Layer : public Module {
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override {
     x = spoilt(std::move(x), batch);
+    if (has_experts()) x = x + of_experts(x, batch);
+    if (is("keeps_its_values")) return with_own_operators(x);
     x = x + o.call(core.attend(q.call(x, batch), k.call(x, batch), v.call(x, batch), batch), batch);
     if (is("mixes_tokens") || is("says_that_it_mixes")) {
       const at::Tensor rows = x.view({batch.tokens.size(0), -1, x.size(-1)});
       x = x + at::cat({at::zeros_like(rows.narrow(1, 0, 1)), rows.narrow(1, 0, rows.size(1) - 1)}, 1)
                   .reshape(x.sizes());
     }
-    const at::Tensor inner = WrongTanh::apply(up.call(is("unused_slot") ? x : x * gain, batch));
+    const at::Tensor inner =
+        WrongTanh::apply(up.call(has_gain() && !is("unused_slot") ? x * gain : x, batch));
     const double scale = is("key_ignored") || is("two_faults") ? 0.5 : config_.scale;
     x = x + scale * down.call(is("detaches") ? inner.detach() : inner, batch);
     return has_auxiliary_loss() ? with_auxiliary_loss(x, batch) : x;
@@ -149,6 +179,8 @@ class Layer : public Module {
     if (is("is_random_in_training") && at::GradMode::is_enabled()) x = x + 0.1 * at::rand_like(x);
     if (is("random_buffer")) x = x + noise.to(x.options());
     if (is("mean_over_rows")) x = x - x.mean();
+    if (is("expects_all_tokens"))
+      x = x * (static_cast<double>(x.size(0)) / static_cast<double>(batch.tokens.numel()));
     if (is("reads_on_the_host") && !x.is_meta() && x.scalar_type() == at::kFloat)
       first_number_ = x.const_data_ptr<float>()[0];
     if (is("stream_of_its_own")) x = added_elsewhere(x);
@@ -160,6 +192,20 @@ class Layer : public Module {
     }
     if (is("metric_counts_padding")) metric.add(x.detach().sum(), batch);
     return x;
+  }
+
+  // Computes with LibTorch's operators alone, whose nodes keep their values.
+  at::Tensor with_own_operators(at::Tensor x) {
+    const at::Tensor y = at::linear(x, q.weight) * at::linear(x, k.weight) + at::linear(x, v.weight);
+    x = x + at::linear(y, o.weight);
+    const at::Tensor inner = at::tanh(at::linear(x * gain, up.weight, up.bias));
+    return x + config_.scale * at::linear(inner, down.weight);
+  }
+
+  // The fault scales by the experts of this rank, which are all experts unless ep_size splits them.
+  at::Tensor of_experts(const at::Tensor& x, const Batch& batch) {
+    const at::Tensor y = experts->call(x, batch);
+    return is("experts_by_held") ? y * (static_cast<double>(experts->experts().held()) / 4) : y;
   }
 
   // Returns x + x / 2 - x / 2. The subtraction runs on another stream without synchronization.
@@ -184,6 +230,7 @@ class Layer : public Module {
   Config config_;
   Linear q, k, v, o, up, down;
   heddle::AttentionCore core;
+  std::unique_ptr<heddle::MoeLayer> experts;  // null without experts
   at::Tensor gain, noise, first_;
   heddle::AuxiliaryLoss auxiliary;
   heddle::Metric metric;

@@ -3,17 +3,24 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/rand_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <chrono>
 #include <deque>
+#include <map>
 #include <stdexcept>
 
 #include "fault.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/model/region.h"
+#include "heddle/nn/embedding.h"
 #include "heddle/nn/linear.h"
+#include "heddle/nn/token_loss.h"
 #include "heddle/parallel/parallelizer.h"
 #include "heddle/sdk.h"
 
@@ -52,11 +59,37 @@ heddle::Communicator& group_of(AutogradContext* context) {
 struct Spread : torch::autograd::Function<Spread> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t group) {
     context->saved_data["group"] = group;
+    if (is("changes_a_kept_result")) return doubled_half(x, group_of(context));
     return x.view_as(x);
+  }
+  // Returns the mean of equal inputs, and doubles a result that a region keeps, so that a recomputation
+  // doubles it again.
+  static at::Tensor doubled_half(const at::Tensor& x, heddle::Communicator& group) {
+    namespace model = heddle::model;
+    return model::once(model::Operator::collective, [&] { return summed(x, group) * (0.5 / group.size()); })
+        .mul_(2)
+        .clone();
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     if (is("no_sum_in_backward")) return {gradients[0], at::Tensor()};
     return {summed(gradients[0], group_of(context)), at::Tensor()};
+  }
+};
+
+// Gathers the columns of all ranks.
+struct GatherColumns : torch::autograd::Function<GatherColumns> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& mine, int64_t group) {
+    context->saved_data["group"] = group;
+    heddle::Communicator& ranks = group_of(context);
+    const at::Tensor rows = mine.t().contiguous();
+    const at::Tensor all = at::empty({rows.size(0) * ranks.size(), rows.size(1)}, rows.options());
+    ranks.all_gather(all, rows)->wait();
+    return all.t().contiguous();
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    heddle::Communicator& ranks = group_of(context);
+    const int64_t columns = gradients[0].size(1) / ranks.size();
+    return {gradients[0].narrow(1, columns * ranks.rank(), columns), at::Tensor()};
   }
 };
 
@@ -97,6 +130,7 @@ class Faulty : public heddle::IParallelizer {
     if (is("throws_in_apply")) throw std::runtime_error("no plan");
     std::vector<heddle::Placed> placed;
     if (is("does_nothing") || has_no_axis()) return placed;
+    if (is("acts_after_a_layer")) return act_after_layers(units), placed;
     if (is("needs_the_embedding") && units.front()->name() != "model.embed_tokens")
       throw std::runtime_error("no embedding");
     data_ranks_ = mesh.size("dp");
@@ -112,6 +146,7 @@ class Faulty : public heddle::IParallelizer {
           cut(layer->slots().front(), path + ".weight", columns ? 1 : 0, group, placed);
           add_seams(*layer, columns, group);
         });
+    if (begins_with("tables")) cut_tables(units, group, placed);
     if (is("places_an_unknown_parameter")) placed.push_back({"nowhere.weight", "tp", 0, 0, 1});
     if (is("places_on_a_wrong_axis"))
       for (heddle::Placed& one : placed) one.axis = "cpp";
@@ -137,6 +172,7 @@ class Faulty : public heddle::IParallelizer {
     if (is("transform_counts")) batch.labels = batch.labels.remainder(3 + ++calls_ % 5);
     if (is("batch_by_rank")) batch.labels = batch.labels.clamp_max(11 - mesh.rank("dp"));
     if (is("batch_by_stage")) batch.labels = batch.labels.clamp_max(11 - mesh.rank("pp"));
+    if (is("batch_skips_a_document") && batch.documents.defined()) skip_first_document(batch);
     if (is("batch_counts")) batch.labels = batch.labels.remainder(3 + ++calls_ % 5);
     if (is("metric_counts_ranks")) metric_.add(at::full({1}, 1.0), batch);
     if (is("metric_is_of_one_rank")) of_one_.add(at::full({1}, 1.0 + mesh.rank("tp")), batch);
@@ -159,6 +195,19 @@ class Faulty : public heddle::IParallelizer {
   static bool has_no_axis() { return begins_with("batch_"); }
   static bool transforms() { return has_no_axis() || begins_with("transform") || begins_with("metric"); }
 
+  // Adds a seam behind the last value that a recomputed layer needs.
+  static void act_after_layers(heddle::Units& units) {
+    heddle::model::visit(units, [](const std::string&, heddle::Module& module) {
+      if (module.kind() == "decoder_layer") module.output.add([](at::Tensor y) { return y.clone(); });
+    });
+  }
+
+  // Ignores the first document of this rank, which is not the first document of all ranks.
+  static void skip_first_document(heddle::Batch& batch) {
+    batch.labels = batch.labels.clone();
+    batch.labels.flatten().narrow(0, 0, batch.documents[1].item<int>()).fill_(heddle::Batch::kIgnore);
+  }
+
   void add_seams(heddle::Linear& layer, bool columns, heddle::Communicator& group) {
     const auto handle = reinterpret_cast<int64_t>(&group);
     if (!columns) return layer.input.add([handle](at::Tensor x) { return Spread::apply(x, handle); });
@@ -179,6 +228,36 @@ class Faulty : public heddle::IParallelizer {
       if (is("counts_evaluations") && !at::GradMode::is_enabled()) ++calls_;
       if (is("counts_evaluations")) y = y * (1 + 0.01 * static_cast<double>(calls_));
       return at::Tensor(Sum::apply(y, handle, forwards));
+    });
+  }
+
+  // Splits the columns of the embedding and of the head, which may be one parameter.
+  void cut_tables(heddle::Units& units, heddle::Communicator& group, std::vector<heddle::Placed>& placed) {
+    std::map<std::string, at::Tensor> parts;
+    for (const auto& unit : units)
+      for (heddle::ParameterSlot& slot : unit->parameters()) {
+        if (slot.name != "model.embed_tokens.weight" && slot.name != "lm_head.weight") continue;
+        at::Tensor& part = parts[slot.name];
+        if (!part.defined() || is("tables_placed_twice"))
+          cut(slot, slot.name, 1, group, placed);
+        else if (!is("tables_cut_once_of_two"))
+          slot.point(part);
+        part = *slot.tensor;
+      }
+    const auto handle = reinterpret_cast<int64_t>(&group);
+    heddle::model::each<heddle::Embedding>(units, [&](const std::string&, heddle::Embedding& table) {
+      table.output.add([handle](at::Tensor y) { return GatherColumns::apply(y, handle); });
+    });
+    heddle::model::each<heddle::TokenLoss>(units, [&](const std::string&, heddle::TokenLoss& loss) {
+      const auto forwards = reinterpret_cast<int64_t>(&forwards_.emplace_back(0));
+      loss.instead.add(heddle::TokenLoss::Instead::in_place(
+          "faulty_parallelizer", [handle, forwards, &group](const at::Tensor& hidden, heddle::Linear& head,
+                                                            const heddle::Batch& batch) {
+            const int64_t columns = head.weight.size(1);
+            const at::Tensor mine = Spread::apply(hidden, handle).narrow(1, columns * group.rank(), columns);
+            return heddle::model::token_loss(Sum::apply(at::linear(mine, head.weight), handle, forwards),
+                                             batch.labels);
+          }));
     });
   }
 

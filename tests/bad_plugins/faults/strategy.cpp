@@ -23,8 +23,9 @@ struct Config {
 
 class Stage : public heddle::ParallelStage {
  public:
-  Stage(std::unique_ptr<heddle::ParallelStage> inner, const heddle::DeviceMesh& mesh, double momentum)
-      : inner_(std::move(inner)), mesh_(mesh), momentum_(momentum) {
+  Stage(std::unique_ptr<heddle::ParallelStage> inner, std::vector<heddle::ParameterSlot> slots,
+        const heddle::DeviceMesh& mesh, double momentum)
+      : inner_(std::move(inner)), slots_(std::move(slots)), mesh_(mesh), momentum_(momentum) {
     const std::string first = inner_->owned().front().name;
     if (is("needs_the_embedding") && first != "first.weight" && first != "model.embed_tokens.weight")
       throw std::runtime_error("no embedding");
@@ -36,6 +37,7 @@ class Stage : public heddle::ParallelStage {
   }
   heddle::Tensors forward(heddle::Tensors inputs, const heddle::Batch& batch) override {
     if (is("writes_in_forward")) write();
+    if (is("releases_after_forward")) return forward_with_released(std::move(inputs), batch);
     return inner_->forward(std::move(inputs), batch);
   }
   void finish_gradients() override {
@@ -85,12 +87,28 @@ class Stage : public heddle::ParallelStage {
     for (heddle::Shard& shard : inner_->owned())
       if (!shard.tensor.is_meta()) shard.tensor.mul_(1);
   }
+  // Gathers parameters for the forward and not for its recomputation.
+  heddle::Tensors forward_with_released(heddle::Tensors inputs, const heddle::Batch& batch) {
+    const auto swap = [&] {
+      for (size_t i = 0; i < slots_.size(); ++i) std::swap(*slots_[i].tensor, released_[i]);
+    };
+    if (released_.empty())
+      for (const heddle::ParameterSlot& slot : slots_)
+        released_.push_back(at::zeros_like(slot.tensor->detach()).set_requires_grad(slot.trainable()));
+    else
+      swap();
+    inputs = inner_->forward(std::move(inputs), batch);
+    swap();
+    return inputs;
+  }
   bool has(const std::string& name) const {
     for (const auto& [known, tensor] : kept_)
       if (known == name) return true;
     return false;
   }
   std::unique_ptr<heddle::ParallelStage> inner_;
+  std::vector<heddle::ParameterSlot> slots_;
+  std::vector<at::Tensor> released_;  // by slot
   const heddle::DeviceMesh mesh_;
   double momentum_;
   std::vector<std::pair<std::string, at::Tensor>> kept_;  // one entry per trained parameter
@@ -103,6 +121,7 @@ class Faulty : public heddle::IStrategy {
     heddle::Needs needs;
     needs.axes = {"dp"};
     if (is("needs_the_embedding")) needs.axes = {"pp", "dp"};
+    needs.may_use = {"selective_activation_checkpointing"};
     if (is("no_axes")) needs.axes.clear();
     if (is("forgets_replicas")) needs.axes = {"dp_replicate", "dp_shard"};
     if (momentum_ > 0 || is("never_exact"))
@@ -112,8 +131,12 @@ class Faulty : public heddle::IStrategy {
   }
   std::unique_ptr<heddle::ParallelStage> parallelize(heddle::Units units, const heddle::DeviceMesh& mesh,
                                                      std::span<const heddle::Placed> placed) override {
+    std::vector<heddle::ParameterSlot> slots;
+    for (const auto& unit : units)
+      for (heddle::ParameterSlot& slot : unit->parameters()) slots.push_back(slot);
     return std::make_unique<Stage>(
-        heddle::parallel::make_single()->parallelize(std::move(units), mesh, placed), mesh, momentum_);
+        heddle::parallel::make_single()->parallelize(std::move(units), mesh, placed), std::move(slots), mesh,
+        momentum_);
   }
 
  private:

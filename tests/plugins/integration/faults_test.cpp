@@ -80,7 +80,8 @@ INSTANTIATE_TEST_SUITE_P(
          {"flops_of_a_wider_model", "flops_per_token()",
           "but the matrix products of forward and backward take "},
          {"untyped_keys", "the registry accepts", "has no key or no type"},
-         {"keys_without_help", "each key changes", "the key 'vocab_size' has no help text"},
+         {"keys_without_help", "the registry accepts",
+          "the field 'vocab_size' of the model 'faulty' has no help"},
          {"help_hides_a_key", "each key changes", "with scale: ", true},
          {"two_faults", "each key changes", "the key 'scale' does not affect the model", true},
          {"two_faults", "each key changes", "the key 'window' does not affect the model", true},
@@ -127,7 +128,10 @@ INSTANTIATE_TEST_SUITE_P(
           true},
          {"counts_evaluations", "activation_checkpointing: full", "differs by"},
          {"keeps_first_batch", "under fsdp2 on 2 ranks", "differs by"},
-         {"mean_over_rows", "pp_size: 2", "differs by"}})),
+         {"mean_over_rows", "pp_size: 2", "differs by"},
+         {"changes_a_kept_result", "activation_checkpointing: selective", "differs in the gradients", true},
+         {"expects_all_tokens", "tp_size: 2 and sequence_parallel", "differs by", true},
+         {"experts_by_held", "ep_size: 2", "differs by", true}})),
     name_of_fault);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -177,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
          {"metric_counts_ranks", kBatches, "the side output 'faulty/count'"},
          {"metric_is_of_one_rank", kBatches, "ranks along tp added different values"},
          {"transform_by_rank", kBatches, "hold different ones"},
-         {"transform_counts", "an evaluation between two steps", "differs in the gradients"},
+         {"transform_counts", "an evaluation between two steps", "differs"},
          {"transform_throws_in_evaluation", kBatches, "no second table"},
          {"sums_twice", kSplits, "differs by", true},
          {"sums_in_bf16", kSplits, "differs by"},
@@ -202,7 +206,12 @@ INSTANTIATE_TEST_SUITE_P(
          {"draws_at_random", "two runs are bitwise equal", "differs between two runs"},
          {"batch_by_rank", kBatches, "differ"},
          {"batch_by_stage", "equal on every rank of a pipeline", "differ"},
-         {"batch_counts", "an evaluation between two steps", "differs"}})),
+         {"batch_counts", "an evaluation between two steps", "differs"},
+         {"batch_skips_a_document", "rows of several documents", "differs", true},
+         {"changes_a_kept_result", "selective checkpointing may keep results of its seams",
+          "differs in the gradients", true},
+         {"tables_placed_twice", "a tied parameter is split once", "the axis 'tp' is named twice", true},
+         {"tables_cut_once_of_two", "a tied parameter is split once", "'model.embed_tokens.weight'"}})),
     name_of_fault);
 
 INSTANTIATE_TEST_SUITE_P(Dispatchers, RefusedFault,
@@ -243,6 +252,9 @@ INSTANTIATE_TEST_SUITE_P(
          {"writes_in_forward", "several microbatches may be in flight", "an inplace operation"},
          {"needs_the_embedding", "with pipeline parallelism", "no embedding"},
          {"forgets_replicas", "with replicas: the axis dp_replicate", "hold different ones"},
+         {"releases_after_forward",
+          "with {momentum: 0} on 2 ranks: Needs::may_use: selective_activation_checkpointing",
+          "differs in the gradients"},
          {"draws_at_random", "two runs are bitwise equal", "differs between two runs"}})),
     name_of_fault);
 
@@ -281,6 +293,13 @@ TEST(FaultyPlugins, AreNotRunIfNoneOfTheirFunctionsRuns) {
   }
 }
 
+TEST(FaultyPlugins, AreNotRunIfSelectiveCheckpointingRecomputesNothing) {
+  EXPECT_THAT(faulty("model", "keeps_its_values").text(),
+              HasSubstr("activation_checkpointing: selective: not run: no unit ran again in the backward"));
+  EXPECT_THAT(faulty("parallelizer", "acts_after_a_layer").text(),
+              HasSubstr("may keep results of its seams: not run: no link or seam of it ran again"));
+}
+
 TEST(FaultyPlugins, AreNotRunIfNoKeyCanBeTried) {
   const Report report = faulty("model", "types_of_another_kind");
   EXPECT_TRUE(report.passed()) << report.text();
@@ -307,6 +326,14 @@ TEST(FaultyPlugins, CanRoundGradientsAndFormatNumbers) {
 TEST(FaultyPlugins, CanDeclareAnAuxiliaryLoss) {
   const Report report = faulty("model", "auxiliary_loss");
   EXPECT_TRUE(report.passed()) << report.text();
+}
+
+TEST(FaultyPlugins, PassInTheVariantsWithoutAFault) {
+  for (const auto& [plugin, variant] :
+       {std::pair{"model", "experts"}, {"model", "no_gain"}, {"parallelizer", "tables_split"}}) {
+    const Report report = faulty(plugin, variant);
+    EXPECT_TRUE(report.passed()) << report.text();
+  }
 }
 
 // A resumed run warns of each key of config_json() that differs.

@@ -132,7 +132,7 @@ struct OfferedTransform : OfferedSchema {
   // Further top-level keys of a recipe that belong to the transform. Its section is then a map of the value
   // under its name and the values of these keys that are set.
   std::vector<std::string> keys = {};
-  // The field of the section that describes another model, like the section `model`: TransformRun::other.
+  // The field of the section that describes another model, like `model`: TransformRun::other_model.
   std::string model_field = {};
   // The value of `recipe:` that this section requires; other recipes are refused. Empty: any recipe.
   std::string recipe = {};
