@@ -1,6 +1,7 @@
 // model() builds the model of a rank, top to bottom: each line takes the results of the lines above.
-// Plugins make their objects in choose(); parallel::build() calls IStrategy::parallelize() for each stage.
-// run() is a training loop for hosts without their own; heddle train has its loop in lib/run/loop/run.cpp.
+// choose() makes the objects of plugins, but not the optimizer, which a host makes; parallel::build() calls
+// IStrategy::parallelize() for each stage. run() is a training loop for hosts without their own; heddle train
+// has its loop in lib/run/loop/run.cpp.
 #include "core/engine/pipeline.h"
 #include "heddle/engine/engine.h"
 
@@ -25,6 +26,7 @@ std::string device_line(const Rendezvous& rendezvous) {
 
 }  // namespace
 
+// For hosts without a preflight; heddle train has one, and calls the overload below.
 Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host) {
   Setup setup = validate(configuration, plugins, host.rendezvous.world_size());  // tree -> checked fields
   return model(std::move(setup), plugins, host);

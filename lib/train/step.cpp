@@ -156,7 +156,7 @@ struct Step::Impl : train::UpdateInDoubt {
   }
 
   // Starts the sum of the loss and side outputs over ranks.
-  std::optional<Total> start(at::Tensor loss) {
+  std::optional<Total> start_sums(at::Tensor loss) {
     if (!sides) return std::optional<Total>(std::in_place, std::move(loss), summed);
     sides->start(loss, runner.side_outputs());
     return std::nullopt;
@@ -258,8 +258,9 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
     return count > 0 ? 1 / count : 0;
   };
   const auto microbatches = [&] { return counts.with_text(); };
-  std::optional<Total> loss = my.start(my.runner.train(
-      batches, scale, microbatches, my.in_doubt() ? &my : nullptr, [&] { my.check_equal(counts); }));
+  at::Tensor sum = my.runner.train(batches, scale, microbatches, my.in_doubt() ? &my : nullptr,
+                                   [&] { my.check_equal(counts); });
+  std::optional<Total> loss = my.start_sums(std::move(sum));
   phases.end("schedule");
   for (const auto& stage : my.stages) stage->finish_gradients();
   phases.end("reduce");
@@ -302,7 +303,7 @@ StepReport Step::evaluate(std::span<const Batch> batches) {
   if (batches.empty()) check_equal();
   at::Tensor sum = my.runner.evaluate(batches, check_equal);
   check_equal();
-  std::optional<Total> loss = my.start(std::move(sum));
+  std::optional<Total> loss = my.start_sums(std::move(sum));
   StepReport report;
   my.report_sums(report, counts, loss);
   return my.dry ? StepReport() : report;

@@ -68,7 +68,7 @@ std::string restart_line(int restart, int most, const RunSpec& run) {
 }
 
 // Signals take effect from here on.
-launch::Stop stop_of(const StepSection& steps, const RankPlan& plan) {
+launch::Stop install_stop(const StepSection& steps, const RankPlan& plan) {
   launch::Stop stop{stop_signals(steps.stop_signals.numbers), &shared_stop_request(),
                     preemptions(steps, plan.is_launched)};
   end_on(stop);
@@ -131,8 +131,8 @@ int train_on(const RankPlan& plan, const TrainCommand& command) {
   // Errors of the recipe are reported together with those of the model and the data.
   const Node file = command.configuration ? *command.configuration : config::read(command.config);
   const Recipe recipe = read_recipe(with_overrides(file, command.overrides), RecipeErrors::kept);
-  const launch::Stop stop = stop_of(recipe.steps, plan);
-  launch::end_before_messages(stop.request->open_line);
+  const launch::Stop stop = install_stop(recipe.steps, plan);
+  launch::end_before_messages(stop.request->open_line);  // a message ends an open line of progress
   PluginRegistry plugins = open_plugins(recipe, Log::to_stderr(plan.rank()));
   for (int restart = 0;; ++restart) {
     const RunSpec run = prepare_start(recipe, plugins, plan, command, restart > 0 || was_started_before());

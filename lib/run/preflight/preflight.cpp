@@ -255,6 +255,7 @@ RunSpec prepare_run(const Recipe& recipe, PluginRegistry& plugins, int world_siz
   Preflight checked = preflight(recipe, plugins, world_size, Machine::this_one, options.preparation);
   const bool on_cpu = checked.plan.device == nullptr;
   RunSpec run = spec_of(std::move(checked), options);
+  // Lays the ranks out in a dry world, which calls the strategy before any rank starts.
   const auto sizes =
       sizes_if_known(step_plan(run.setup, run.model, run.recipe, run.pipeline), plugins, run.setup.warnings);
   if (!sizes) return run;

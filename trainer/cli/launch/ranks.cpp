@@ -166,6 +166,7 @@ int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
       options.on_stopped = [&stop, own_rank = plan.place->rank](int rank, int signal) {
         end_with_rank(rank, own_rank, signal, stop);
       };
+    // ends the process
     launch::be_rank(*plan.place, [&](const RankPlace& place) {
       if (!by_term) outlive_sigterm();
       return run_body(place, options, body, plan.meeting);

@@ -59,7 +59,8 @@ int run(const std::vector<std::string>& words) {
   }
   Command& command = std::get<Command>(parsed);
   read_first(command);
-  // The library has one function per command, such as train() in trainer/cli/train.cpp.
+  // run_in_library() loads the library that needs LibTorch, and calls its function for the command, such as
+  // train() in trainer/cli/train.cpp.
   const auto* schedule = std::get_if<ScheduleCommand>(&command);
   const int status =
       schedule != nullptr && !schedule->csv.empty() ? show_schedule_file(*schedule) : run_in_library(command);
