@@ -192,9 +192,10 @@ struct Neighbour {
 // Returns the models with a turned value of one key.
 std::vector<Neighbour> neighbours_of(const OfferedModel& offered, const Node& keys) {
   const size_t units = read_model(offered, keys)->make_units(at::kMeta).size();
+  const size_t layers = units > 2 ? units - 2 : 1;  // between the embedding and the head
   std::vector<Neighbour> out;
   for (const FieldInfo& field : offered.fields)
-    for (const Node& turned : turned_values(field, value_of(field, keys), units - 2))
+    for (const Node& turned : turned_values(field, value_of(field, keys), layers))
       out.push_back({field.key, keys.with(field.key, turned), false, std::nullopt});
   return out;
 }
