@@ -26,10 +26,13 @@ endif()
 set(TORCHWHEEL_LIBRARY_DIR ${HEDDLE_TORCH}/lib)
 
 add_library(TorchWheel::torch INTERFACE IMPORTED)
-# Uses -idirafter because the wheel contains a newer fmt than the version with which the system's spdlog was built.
+# -idirafter: the wheel contains a newer fmt than the version with which the system's spdlog was built.
+# -fclang-abi-compat: since 18, clang gives templates with constraints other symbols than GCC, which built LibTorch.
 target_compile_options(TorchWheel::torch INTERFACE
+  $<$<AND:$<CXX_COMPILER_ID:Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,18>>:-fclang-abi-compat=17>
   "SHELL:-idirafter ${HEDDLE_TORCH}/include" "SHELL:-idirafter ${HEDDLE_TORCH}/include/torch/csrc/api/include")
-target_compile_definitions(TorchWheel::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC)
+# NDEBUG in every build type, because LibTorch was built with it and its classes have other members without.
+target_compile_definitions(TorchWheel::torch INTERFACE NDEBUG USE_DISTRIBUTED USE_C10D_GLOO USE_RPC)
 target_link_options(TorchWheel::torch INTERFACE -Wl,-rpath-link,${HEDDLE_TORCH}/../nvidia/cu13/lib)
 target_link_libraries(TorchWheel::torch INTERFACE
   ${TORCHWHEEL_LIBRARY_DIR}/libtorch_cpu.so ${TORCHWHEEL_LIBRARY_DIR}/libc10.so)

@@ -6,7 +6,7 @@
 #define HEDDLE_INLINE inline __attribute__((always_inline))
 
 // Functions of an instruction set. They call HEDDLE_INLINE functions, which are compiled for the same set.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GNUC__)
 #define HEDDLE_AVX2 __attribute__((target("arch=x86-64-v3")))
 #define HEDDLE_AVX512 __attribute__((target("arch=x86-64-v4")))
 #endif

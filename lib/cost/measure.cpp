@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
@@ -15,6 +16,7 @@
 #include <cstdio>
 #include <functional>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "heddle/nn/attention_core.h"
@@ -47,7 +49,6 @@ class Measurement {
       out.memory =
           static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)) / ranks();
       out.collective_interference = 0.5;
-      out.kernel_seconds = 0;
     }
     moving(out);
     products(out);
@@ -149,15 +150,18 @@ class Measurement {
     out.attention_backward = std::clamp(2.5 * operations / std::max(both - forward, 1e-9) / peak, 0.001, 1.0);
   }
 
-  // Measures the launch time with an operator of almost no work.
+  // Measures the host time of an operator with almost no work: half of a multiplication and its gradient. On
+  // the CPU it precedes the work of each kernel.
   void launches(MachineFile& out) {
-    constexpr int kCalls = 200;
-    const at::Tensor a = at::ones({16}, on_);
-    at::Tensor into = at::empty({16}, on_);
+    constexpr int kCalls = 100;
+    const at::Tensor a = at::ones({16}, on_).set_requires_grad(true), b = at::ones({16}, on_);
     const double seconds = seconds_of([&] {
-      for (int i = 0; i < kCalls; ++i) at::add_out(into, a, a);
+      at::Tensor product = a;
+      for (int i = 0; i < kCalls; ++i) product = at::mul(product, b);
+      product.backward(b);
     });
-    out.launch_seconds = seconds / kCalls;
+    out.launch_seconds = seconds / (2 * kCalls);
+    if (device_ == nullptr) out.kernel_seconds = std::exchange(out.launch_seconds, 0);
   }
 
   void collectives(MachineFile& out) {

@@ -18,6 +18,11 @@ bool wide(const Options& options, const std::string& name) {
                      [&](const std::string& pattern) { return matches(pattern, name); });
 }
 
+// Copies unless both are the same memory. Tensors on meta have no addresses to compare.
+void copy_to(const at::Tensor& to, const at::Tensor& from) {
+  if (!to.is_alias_of(from) || to.storage_offset() != from.storage_offset()) to.copy_(from);
+}
+
 }  // namespace
 
 at::ScalarType gradient_dtype(at::ScalarType parameters, const Options& options) {
@@ -121,8 +126,7 @@ void Gradients::reduced() {
   const at::Tensor own = shared_->sums.own(inner_, bucket_->part());
   inner_ = {};
   if (!split()) {
-    const at::Tensor mine = summed();
-    if (mine.const_data_ptr() != own.const_data_ptr()) mine.copy_(own);
+    copy_to(summed(), own);
     return;
   }
   if (std::exchange(summed_, true))
@@ -143,8 +147,7 @@ std::unique_ptr<Work> Gradients::reduce_replicas() {
 }
 
 void Gradients::replicas_reduced() {
-  const at::Tensor sum = summed();
-  if (outer_.wire.const_data_ptr() != sum.const_data_ptr()) sum.copy_(outer_.wire);
+  copy_to(summed(), outer_.wire);
   outer_ = {};
 }
 

@@ -81,8 +81,9 @@ TEST(MeasureMachine, GivesFiguresThatAMachineFileHolds) {
   EXPECT_EQ(measured.device, "cpu");
   EXPECT_GT(measured.peak_32, 1e9);
   EXPECT_GT(measured.memory_bandwidth, 1e8);
-  EXPECT_GT(measured.launch_seconds, 0);
-  EXPECT_LT(measured.launch_seconds, 1e-3);
+  EXPECT_GT(measured.kernel_seconds, 0);
+  EXPECT_LT(measured.kernel_seconds, 1e-3);
+  EXPECT_EQ(measured.launch_seconds, 0);  // the CPU is its own host
   const fs::path file = fs::temp_directory_path() / ("measured" + std::to_string(::getpid()) + ".yaml");
   std::ofstream(file) << to_yaml(measured, "this machine");
   const MachineFile read = read_machine(file);

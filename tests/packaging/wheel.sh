@@ -49,6 +49,27 @@ run=("$tree/examples/fsdp2.yaml" --dataset.file_pattern "$outside/train.bin" --d
 clean heddle train "${run[@]}" --nproc-per-node 2
 [ "$(wc -l <run/training.jsonl)" -eq 2 ] || fail "the run did not take two steps"
 
+say "its libraries need those parts of LibTorch that the builds for the CPU and for CUDA share"
+clean python - "$tree" "$torch/lib" <<'END'
+import pathlib, subprocess, sys
+tree, torch = map(pathlib.Path, sys.argv[1:])
+def read(*command):
+    return subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+def symbols(file, kind):
+    return {line.split()[-1].partition("@")[0] for line in read("nm", "-D", kind, file).splitlines()}
+shared = set.union(*(symbols(torch / name, "--defined-only") for name in ("libtorch_cpu.so", "libc10.so", "libtorch_python.so")))
+of_cuda = set.union(*(symbols(torch / name, "--defined-only") for name in ("libtorch_cuda.so", "libc10_cuda.so"))) - shared
+files = [file for file in tree.rglob("*") if file.is_file() and file.open("rb").read(4) == b"\x7fELF"]
+files = [file for file in files if file.name != "libheddle_nccl.so"]  # loaded on GPUs alone
+assert len(files) > 50 and len(of_cuda) > 10000, (len(files), len(of_cuda))
+for file in files:
+    needed = [line.split("[")[1] for line in read("readelf", "-dW", file).splitlines() if "(NEEDED)" in line]
+    cuda = [name for name in needed if any(part in name for part in ("cuda", "cudnn", "nccl", "cublas", "cupti"))]
+    assert not cuda, f"{file} needs {cuda}"
+    own = symbols(file, "--defined-only")
+    assert not (symbols(file, "--undefined-only") - own) & of_cuda, f"{file} calls LibTorch's CUDA library"
+END
+
 say "the Python module checks and trains"
 clean python - "$tree/examples/fsdp2.yaml" "$outside/train.bin" <<'END'
 import sys

@@ -146,17 +146,14 @@ HEDDLE_INLINE void four_columns(const Stored* from, int64_t row, Number scale, N
 }
 HEDDLE_INLINE void four_columns(const float* from, int64_t row, float scale, float* to) {
   typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
-  typedef int32_t Places __attribute__((vector_size(16)));
   const auto at = [](const float* x) { return *reinterpret_cast<const Four*>(x); };
   for (int64_t part = 0; part < kPadding; part += 4, from += 4 * row, to += 4) {
     const Four a = at(from), b = at(from + row), c = at(from + 2 * row), d = at(from + 3 * row);
-    const Four ab = __builtin_shuffle(a, b, Places{0, 4, 1, 5}),
-               cd = __builtin_shuffle(c, d, Places{0, 4, 1, 5});
-    const Four up = __builtin_shuffle(a, b, Places{2, 6, 3, 7}),
-               of = __builtin_shuffle(c, d, Places{2, 6, 3, 7});
+    const Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const Four up = __builtin_shufflevector(a, b, 2, 6, 3, 7), of = __builtin_shufflevector(c, d, 2, 6, 3, 7);
     const Four columns[] = {
-        __builtin_shuffle(ab, cd, Places{0, 1, 4, 5}), __builtin_shuffle(ab, cd, Places{2, 3, 6, 7}),
-        __builtin_shuffle(up, of, Places{0, 1, 4, 5}), __builtin_shuffle(up, of, Places{2, 3, 6, 7})};
+        __builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+        __builtin_shufflevector(up, of, 0, 1, 4, 5), __builtin_shufflevector(up, of, 2, 3, 6, 7)};
     for (int64_t i = 0; i < 4; ++i) *reinterpret_cast<Four*>(to + i * kBlockKeys) = scale * columns[i];
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "core/base/widest.h"
 #include "lib/nn/cpu/attend_tile_cpu.h"
@@ -63,28 +64,25 @@ struct Operands {
 };
 
 // One stage of a transposition: of rows i and i + Step, numbers whose places differ by Step are exchanged.
-template <class Set, int Step>
-HEDDLE_INLINE void exchange(typename Set::Vector (&rows)[Set::kLanes]) {
-  typename Set::Wholes low, high;
-  for (int lane = 0; lane < Set::kLanes; ++lane) {
-    low[lane] = lane & Step ? lane - Step + Set::kLanes : lane;
-    high[lane] = lane & Step ? lane + Set::kLanes : lane + Step;
-  }
+template <class Set, int Step, int... Lane>
+HEDDLE_INLINE void exchange(typename Set::Vector (&rows)[Set::kLanes], std::integer_sequence<int, Lane...>) {
   for (int i = 0; i < Set::kLanes; ++i) {
     if (i & Step) continue;
     const typename Set::Vector upper = rows[i], lower = rows[i + Step];
-    rows[i] = __builtin_shuffle(upper, lower, low);
-    rows[i + Step] = __builtin_shuffle(upper, lower, high);
+    rows[i] = __builtin_shufflevector(upper, lower, (Lane & Step ? Lane - Step + Set::kLanes : Lane)...);
+    rows[i + Step] =
+        __builtin_shufflevector(upper, lower, (Lane & Step ? Lane + Set::kLanes : Lane + Step)...);
   }
 }
 
 // rows[i][j] becomes rows[j][i].
 template <class Set>
 HEDDLE_INLINE void transpose_registers(typename Set::Vector (&rows)[Set::kLanes]) {
-  exchange<Set, 1>(rows);
-  exchange<Set, 2>(rows);
-  if constexpr (Set::kLanes > 4) exchange<Set, 4>(rows);
-  if constexpr (Set::kLanes > 8) exchange<Set, 8>(rows);
+  constexpr std::make_integer_sequence<int, Set::kLanes> lanes;
+  exchange<Set, 1>(rows, lanes);
+  exchange<Set, 2>(rows, lanes);
+  if constexpr (Set::kLanes > 4) exchange<Set, 4>(rows, lanes);
+  if constexpr (Set::kLanes > 8) exchange<Set, 8>(rows, lanes);
 }
 
 // A product's work beside each step along its depth: none.

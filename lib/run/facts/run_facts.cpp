@@ -133,10 +133,10 @@ MetricsOwner metrics_owner(const RunSpec& run) {
   out.has_samples = !run.recipe.samples.prompts.empty();
   if (!run.resume) return out;
   const auto& [directory, position, losses] = *run.resume;
-  MetricsOwner::Resumed& resumed = out.resumed.emplace();
-  resumed = {directory, position.step, losses.training, losses.validation, {}};
+  MetricsOwner::Resumed resumed{directory, position.step, losses.training, losses.validation, {}};
   for (const std::string& set : out.sets)
     if (owes_validation(run, set)) resumed.owed.insert(set);
+  out.resumed = std::move(resumed);
   return out;
 }
 

@@ -17,8 +17,7 @@ size_t whole_steps(size_t bytes) {
 
 }  // namespace
 
-ShmChannels::ShmChannels(std::string name, int rank, int size)
-    : name_(std::move(name)), rank_(rank), peers_(size) {}
+ShmChannels::ShmChannels(std::string name, int size) : name_(std::move(name)), peers_(size) {}
 
 void ShmChannels::attach(size_t room, std::vector<Ring*> out, std::vector<Ring*> in) {
   room_ = room;

@@ -25,7 +25,7 @@ struct Ring {
 // threads.
 class ShmChannels {
  public:
-  ShmChannels(std::string name, int rank, int size);
+  ShmChannels(std::string name, int size);
   // room: bytes of each ring, a power of two. out, in: one ring per rank, null for this one.
   void attach(size_t room, std::vector<Ring*> out, std::vector<Ring*> in);
 
@@ -82,7 +82,6 @@ class ShmChannels {
   void copy_out(Ring& ring, uint64_t position, char* data, size_t bytes) const;
 
   const std::string name_;
-  const int rank_;
   size_t room_ = 0;
   std::vector<Peer> peers_;
 };

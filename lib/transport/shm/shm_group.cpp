@@ -57,7 +57,7 @@ ShmGroup::ShmGroup(ShmGroupPlace place, std::vector<std::shared_ptr<Arena>> aren
       arenas_(std::move(arenas)),
       room_(ring_room(arenas_.size())),
       rounds_(place_.name, place_.rank, static_cast<int>(arenas_.size())),
-      channels_(place_.name, place_.rank, static_cast<int>(arenas_.size())) {
+      channels_(place_.name, static_cast<int>(arenas_.size())) {
   Arena& own = *arenas_[place_.rank];
   region_ = own.take(ring_at(place_.rank, -1), why_);
   if (region_ == nullptr) throw Error(ErrorCode::internal, "mesh", place_.name + ": " + why_);

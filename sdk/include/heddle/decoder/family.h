@@ -98,7 +98,7 @@ struct HEDDLE_API CommonKeys {
 };
 
 // The range of sizes in config.json.
-inline constexpr Range<int64_t> kSize{1, model::kLargestSize};
+inline const Range<int64_t> kSize{1, model::kLargestSize};
 
 // How a family uses the common keys.
 struct CommonForm {
