@@ -106,6 +106,7 @@ Block* Memory::block_at(const void* address) {
 }
 
 std::byte* Memory::kernel_bytes(const void* address) const {
+  if (address == nullptr) return nullptr;  // of an empty tensor
   return kernel_begin_ + (static_cast<const std::byte*>(address) - device_begin_);
 }
 
