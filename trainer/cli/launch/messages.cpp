@@ -58,7 +58,9 @@ std::string caller_of_exit() {
   std::array<void*, 32> frames{};
   const auto end = frames.begin() + ::backtrace(frames.data(), static_cast<int>(frames.size()));
   const void* own = module_of(reinterpret_cast<const void*>(&write_all));
-  auto at = std::find_if(frames.begin(), end, [&](const void* frame) { return module_of(frame) != own; });
+  // A sanitizer's backtrace() is a frame before this function.
+  auto at = std::find_if(frames.begin(), end, [&](const void* frame) { return module_of(frame) == own; });
+  at = std::find_if(at, end, [&](const void* frame) { return module_of(frame) != own; });
   const void* libc = at == end ? nullptr : module_of(*at);
   at = std::find_if(at, end, [&](const void* frame) { return module_of(frame) != libc; });
   Dl_info info{};
