@@ -59,8 +59,9 @@ def symbols(file, kind):
     return {line.split()[-1].partition("@")[0] for line in read("nm", "-D", kind, file).splitlines()}
 shared = set.union(*(symbols(torch / name, "--defined-only") for name in ("libtorch_cpu.so", "libc10.so", "libtorch_python.so")))
 of_cuda = set.union(*(symbols(torch / name, "--defined-only") for name in ("libtorch_cuda.so", "libc10_cuda.so"))) - shared
+of_cuda = {name for name in of_cuda if any(part in name for part in ("c10", "2at", "torch"))}  # it also defines std's
 files = [file for file in tree.rglob("*") if file.is_file() and file.open("rb").read(4) == b"\x7fELF"]
-files = [file for file in files if file.name != "libheddle_nccl.so"]  # loaded on GPUs alone
+files = [file for file in files if file.name != "heddle_nccl_cuda.so"]  # loaded on GPUs alone
 assert len(files) > 50 and len(of_cuda) > 10000, (len(files), len(of_cuda))
 for file in files:
     needed = [line.split("[")[1] for line in read("readelf", "-dW", file).splitlines() if "(NEEDED)" in line]
