@@ -41,7 +41,7 @@ function(heddle_plugin_flags target)
     heddle_target(${target})  # within the engine's tree only: warnings and sanitizers
     heddle_precompile(${target})
   endif()
-  if(NOT HEDDLE_SANITIZE)
+  if(NOT HEDDLE_SANITIZE AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=")  # the program has the sanitizer's symbols
     target_link_options(${target} PRIVATE -Wl,-z,defs)
   endif()
 endfunction()
