@@ -242,7 +242,9 @@ void ExpertParallel::tell_capacity(const DeviceMesh& mesh) const {
                  factor.str() +
                  ") tokens of a rank and microbatch. Further tokens are dropped, and counted in " +
                  dropped_.spec().name + " and " + dropped_fraction_.spec().name);
-}  // Applies the capacity without splitting parameters.
+}
+
+// Applies the capacity without splitting parameters.
 std::vector<Placed> ExpertParallel::limit_alone(Units& units, const DeviceMesh& mesh) {
   if (!config_.moe.capacity_factor) return {};
   const auto own = link(mesh);
