@@ -80,9 +80,8 @@ def main():
             file, best[name] = scratch / "run.yaml", scratch / f"{len(best)}.yaml"
             file.write_text(recipe + f"distributed: {{{distributed}}}\n")
             fixes = [word for key, value in {**PLAIN, **fixed}.items() for word in ("--fix", f"{key}={value}")]
-            found = json.loads(run("plan", file, "--world-size", ranks, "--machine", machine, "--json", "--write", best[name],
-                                   *fixes))
-            predicted[name] = found["layouts"][0]["step_seconds"]
+            found = run("plan", file, "--world-size", ranks, "--machine", machine, "--json", "--write", best[name], *fixes)
+            predicted[name] = json.loads(found.splitlines()[0])["step_seconds"]
         measured = {name: [] for name in names}
         for _, name in itertools.product(range(given.rounds), names):
             metrics = scratch / "steps.jsonl"

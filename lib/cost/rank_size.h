@@ -25,6 +25,8 @@ struct StepPlan {
   std::function<std::unique_ptr<IOptimizer>()> make_optimizer;
   StepConfig step;
   c10::ScalarType products = c10::ScalarType::Float;  // dtype of products
+  // FLOPs of the model per token in rows of this length, forward and backward; empty: unknown.
+  std::function<double(int64_t)> flops_per_token = {};
   int64_t local_batch_size = 1, global_batch_size = 1;
   int64_t microbatches_of_pass = 1;  // in a pipeline
 };

@@ -109,13 +109,17 @@ class Estimate {
       RankTime time;
       StepCost out = of_rank(0, /*of_all=*/true, time);
       out.time = step_time(time, dry_passes_, out.passes);
+      out.recorded = dry_passes_;
       return finished(std::move(out));
     }
     const int64_t count = recorded_microbatches(schedule, microbatches);
     rows_ = rows_ / microbatches * count;
     unrecorded_ = schedule::peak_alive(schedule.table(ranks, microbatches));
     const std::vector<int> alive = schedule::peak_alive(schedule.table(ranks, count));
-    for (int rank = 0; rank < ranks; ++rank) unrecorded_[rank] -= alive[rank];
+    for (int rank = 0; rank < ranks; ++rank) {
+      goes_on_.push_back(count < microbatches && unrecorded_[rank] < microbatches);
+      unrecorded_[rank] -= alive[rank];
+    }
     const int64_t stride = plan_.setup.sizes.world / ranks;
     const std::vector<int> like = like_ranks(
         schedule, units, ranks, [&](int rank) { return static_cast<int64_t>(machine_index(rank * stride)); });
@@ -134,6 +138,7 @@ class Estimate {
     const ScheduleTable table = schedule.table(ranks, microbatches);
     most.time = step_time(PipelineTimes{pointers, table, schedule.rank_of_stage, most.passes});
     most.microbatches_of_pass = microbatches;
+    most.recorded = count * dry_passes_;
     const int64_t drawn = rows_ * microbatches / plan_.local_batch_size;
     const ScheduleTable recorded = schedule.table(ranks, drawn);
     const std::vector<schedule::Costs> costs = stage_costs(pointers, schedule.rank_of_stage.size());
@@ -178,8 +183,9 @@ class Estimate {
     return time;
   }
 
-  // Returns the smallest number of whole pipeline rounds with as many live microbatches as all of them. If a
-  // rank has one stage, three microbatches are enough: each further live one adds the same memory.
+  // Returns the smallest number of whole pipeline rounds with as many live microbatches as all of them, and
+  // one round more, which runs beside the gradients of the first ones. If a rank has one stage, three
+  // microbatches are enough: each further live one adds the same memory.
   int64_t recorded_microbatches(const Schedule& schedule, int64_t all) const {
     const int ranks = plan_.setup.sizes.pp;
     if (recorded_.all_microbatches) return all;
@@ -187,27 +193,44 @@ class Estimate {
     if (!recorded_.with_timelines && static_cast<int>(schedule.rank_of_stage.size()) == ranks)
       return std::min<int64_t>(all, kFewMicrobatches);
     for (int64_t count = ranks; count < all; count += ranks)
-      if (schedule::peak_alive(schedule.table(ranks, count)) == wanted) return count;
+      if (schedule::peak_alive(schedule.table(ranks, count)) == wanted) return std::min(all, count + ranks);
     return all;
   }
 
-  // Returns the peak memory of the step, with the activations of live microbatches that were not recorded.
+  // Returns the peak memory of the step, with what was not recorded: activations of further live
+  // microbatches, and microbatches that run beside the gradients of the first one.
   double peak_of(const engine::DryStep& step, int rank) const {
-    const auto recorded = static_cast<double>(step.computed.peak(step.begin));
-    if (unrecorded_.empty() || unrecorded_[rank] == 0) return recorded;
-    std::vector<int64_t> ends;  // of the forwards; all recorded ones precede the first backward
+    const ComputeLog& log = step.computed;
+    const auto recorded = static_cast<double>(log.peak(step.begin));
+    if (goes_on_.empty() || (unrecorded_[rank] == 0 && !goes_on_[rank])) return recorded;
+    std::vector<RanAction> forwards, backwards;
     int64_t schedule_end = 0;
     for (const RanAction& one : step.recording.actions) {
-      if (one.action.kind == Action::forward) ends.push_back(one.last_moment);
+      if (one.action.kind == Action::forward) forwards.push_back(one);
+      if (one.action.kind == Action::backward) backwards.push_back(one);
       schedule_end = std::max(schedule_end, one.last_moment);
     }
-    ComputeLog within;
-    for (const Allocation& one : step.computed.allocations)
-      if (one.begin <= schedule_end) within.allocations.push_back(one);
-    const auto of_microbatch =
-        static_cast<double>(step.computed.alive(ends.at(2)) - step.computed.alive(ends.at(1)));
-    return std::max(recorded,
-                    static_cast<double>(within.peak(step.begin)) + unrecorded_[rank] * of_microbatch);
+    const auto peak_within = [&](int64_t first, int64_t last) {
+      ComputeLog within;
+      for (const Allocation& one : log.allocations)
+        if (one.begin <= last) within.allocations.push_back(one);
+      return static_cast<double>(within.peak(first));
+    };
+    const auto alive = [&](int64_t moment) { return static_cast<double>(log.alive(moment)); };
+    const double of_microbatch =
+        unrecorded_[rank] == 0 ? 0 : alive(forwards.at(2).last_moment) - alive(forwards.at(1).last_moment);
+    double out =
+        std::max(recorded, peak_within(step.begin, schedule_end) + unrecorded_[rank] * of_microbatch);
+    const bool is_few = forwards.size() == kFewMicrobatches && backwards.size() == kFewMicrobatches;
+    if (!goes_on_[rank] || !is_few || backwards[0].first_moment < forwards[2].last_moment) return out;
+    // The first backward has left its gradients. All recorded forwards precede it, so what the next forward
+    // and the next backward take is added.
+    const auto taken = [&](const RanAction& one) {
+      return peak_within(one.first_moment, one.last_moment) - alive(one.first_moment);
+    };
+    const double after = alive(backwards[0].last_moment) + unrecorded_[rank] * of_microbatch;
+    const double kept = alive(forwards[2].last_moment) - alive(forwards[1].last_moment);
+    return std::max({out, after + taken(forwards[2]), after + kept + taken(backwards[1])});
   }
 
   std::vector<Batch> batches(int64_t count, bool draws) const {
@@ -272,6 +295,12 @@ class Estimate {
     cost.stages = plan_.setup.sizes.pp;
     cost.row_length = row_length_;
     cost.tokens = static_cast<double>(plan_.global_batch_size) * static_cast<double>(row_length_);
+    cost.ranks = plan_.setup.sizes.world;
+    double peak = 0;  // of all devices
+    for (const MachinePart& part : machines_)
+      peak += static_cast<double>(part.ranks) * part.machine.peak(plan_.products);
+    if (plan_.flops_per_token && peak > 0 && cost.time.seconds > 0)
+      cost.mfu = 100 * plan_.flops_per_token(row_length_) * cost.tokens / cost.time.seconds / peak;
     return cost;
   }
 
@@ -282,6 +311,7 @@ class Estimate {
   const Recorded recorded_;
   int64_t rows_ = 1;             // rows per recorded batch
   std::vector<int> unrecorded_;  // [rank of the pipeline]: live microbatches that are not recorded
+  std::vector<bool> goes_on_;    // [rank of the pipeline]: forwards after the first backward are not recorded
   int64_t dry_passes_ = 1;
   std::vector<Batch> batches_;
   std::vector<RankTimeline> timelines_;
@@ -295,13 +325,6 @@ StepCost step_cost(const StepPlan& plan, PluginRegistry& plugins, int64_t row_le
 }
 
 namespace {
-
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof(text), seconds < 1 ? "%.3g ms" : "%.3g s",
-                seconds < 1 ? seconds * 1e3 : seconds);
-  return text;
-}
 
 std::string number(double value) {
   char text[32];
@@ -330,12 +353,17 @@ std::string batch_text(const StepCost& cost) {
              : counted(cost.passes, "pass", "passes") + " of " + microbatches(cost.microbatches_of_pass);
 }
 
+}  // namespace
+
 std::string time_json(const StepCost& cost) {
-  if (cost.time.seconds <= 0) return ", \"step_seconds\": null";
-  char text[160];
+  if (cost.time.seconds <= 0) return "\"step_seconds\": null";
+  char text[160], mfu[16] = "null";
+  if (cost.mfu > 0) std::snprintf(mfu, sizeof(mfu), "%.4g", cost.mfu);
+  const double rate = cost.tokens / cost.time.seconds;
   std::snprintf(text, sizeof(text),
-                ", \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"limit\": ", cost.time.seconds,
-                cost.tokens / cost.time.seconds);
+                "\"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"tokens_per_second_per_gpu\": %.6g, "
+                "\"mfu\": %s, \"limit\": ",
+                cost.time.seconds, rate, rate / cost.ranks, mfu);
   std::string parts;
   for (const auto& [name, seconds] : cost.time.parts()) {
     char part[32];
@@ -344,8 +372,6 @@ std::string time_json(const StepCost& cost) {
   }
   return text + text::quoted(cost.time.limit()) + ", \"parts\": {" + parts + "}";
 }
-
-}  // namespace
 
 std::string to_text(const StepCost& cost) {
   const std::string of_stage = cost.stages == 1 ? ""
@@ -386,7 +412,7 @@ std::string to_json(const StepCost& cost) {
          ", \"microbatches\": " + std::to_string(cost.passes * cost.microbatches_of_pass) +
          ", \"peak_bytes\": " + number(cost.peak) + ", \"bytes_before\": " + number(cost.before) +
          ", \"product_operations\": " + number(cost.products) + ", \"bytes_moved\": " + number(cost.moved) +
-         ", \"least_seconds\": " + seconds + time_json(cost) + ", \"collectives\": {" + traffic + "}}";
+         ", \"least_seconds\": " + seconds + ", " + time_json(cost) + ", \"collectives\": {" + traffic + "}}";
 }
 
 }  // namespace heddle

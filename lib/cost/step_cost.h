@@ -30,6 +30,7 @@ struct StepCost {
   int64_t row_length = 0;
   int64_t passes = 0;  // passes through the model per step; without a pipeline, a pass is a microbatch
   int64_t microbatches_of_pass = 1;  // in a pipeline
+  int64_t recorded = 0;              // microbatches of which products, moved, seconds and traffic are sums
   double peak = 0;                   // peak bytes of tensors in a step
   double before = 0;                 // bytes held before the step: parameters, optimizer state, buffers
   double products = 0;               // FLOPs of matrix products and attention
@@ -41,6 +42,8 @@ struct StepCost {
   std::vector<double> stage_seconds;    // [stage of a pipeline]: forward and backward of a microbatch
   std::vector<RankTimeline> timelines;  // of one rank per kind of stage, if requested
   double tokens = 0;                    // per step, on all ranks
+  int ranks = 1;
+  double mfu = 0;  // model FLOPs by the peak of all devices, in percent; 0: unknown
 
   bool fits() const { return device_memory == 0 || peak <= device_memory; }
   double filled() const { return device_memory == 0 ? peak : peak / device_memory; }
@@ -61,6 +64,8 @@ StepCost step_cost(const StepPlan& plan, PluginRegistry& plugins, int64_t row_le
                    const Machines& machines, const Recorded& recorded = {});
 
 std::string to_text(const StepCost& cost);
+// Returns "step_seconds", rates, limit and parts as fields of a JSON object, without its braces.
+std::string time_json(const StepCost& cost);
 std::string to_json(const StepCost& cost);
 
 }  // namespace heddle

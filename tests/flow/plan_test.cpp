@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,15 @@ HEDDLE_WITH_ALL("PlanAdvice.*");
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+
+// Returns the layouts that fit, the fastest first, from the lines of `heddle plan --json`.
+std::vector<json> fitting(const Outcome& found) {
+  std::vector<json> out;
+  std::istringstream lines(found.out);
+  for (std::string line; std::getline(lines, line);)
+    if (json layout = json::parse(line); layout.value("fits", false)) out.push_back(std::move(layout));
+  return out;
+}
 
 class Plan : public ::testing::Test {
  protected:
@@ -34,13 +44,18 @@ TEST_F(Plan, PrintsLayoutsThatFitFastestFirst) {
   EXPECT_EQ(text.status, 0) << text.error;
   EXPECT_THAT(text.out, HasSubstr("4 x H100, 8 samples of 16 tokens per step, memory for tensors: "));
   EXPECT_THAT(text.out, HasSubstr("tokens/s"));
-  const json found = json::parse(heddle(plan({"--world-size", "4", "--json"})).out);
+  const std::vector<json> found = fitting(heddle(plan({"--world-size", "4", "--json"})));
+  EXPECT_GT(found.size(), 1U);
   double last = 1e300;
-  for (const json& layout : found["layouts"]) {
+  for (size_t i = 0; i < found.size(); ++i) {
+    const json& layout = found[i];
+    EXPECT_EQ(layout["rank"], i + 1);
     EXPECT_LE(layout["tokens_per_second"], last);
     last = layout["tokens_per_second"];
+    EXPECT_NEAR(layout["tokens_per_second_per_gpu"].get<double>() * 4, last, last * 1e-4);
+    EXPECT_GT(layout["mfu"], 0);
   }
-  EXPECT_GT(found["layouts"].size(), 1U);
+  EXPECT_EQ(found[0]["search"]["global_batch_size"], 8) << found[0];
 }
 
 TEST_F(Plan, WritesARecipeThatCheckAccepts) {
@@ -55,10 +70,17 @@ TEST_F(Plan, WritesARecipeThatCheckAccepts) {
 }
 
 TEST_F(Plan, KeepsFixedSettings) {
-  const json found = json::parse(
-      heddle(plan({"--world-size", "4", "--fix", "activation_checkpointing=full", "--json"})).out);
-  ASSERT_FALSE(found["layouts"].empty());
-  for (const json& layout : found["layouts"]) EXPECT_EQ(layout["layout"]["activation_checkpointing"], "full");
+  const auto recomputations = [&](const char* value) {
+    std::set<json> out;
+    for (const json& layout : fitting(heddle(plan(
+             {"--world-size", "4", "--fix", std::string("activation_checkpointing=") + value, "--json"})))) {
+      EXPECT_EQ(layout["activation_checkpointing"], layout["distributed"]["activation_checkpointing"]);
+      out.insert(layout["activation_checkpointing"]);
+    }
+    return out;
+  };
+  EXPECT_EQ(recomputations("full"), (std::set<json>{"full"}));
+  EXPECT_EQ(recomputations("false"), (std::set<json>{false}));
   const Outcome wrong = heddle(plan({"--world-size", "4", "--fix", "tp=2"}));
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.error, HasSubstr("'tp' is not a key of a layout"));
@@ -75,9 +97,10 @@ TEST_F(Plan, RefusesAFixedValueThatNoLayoutHas) {
   EXPECT_THAT(error_of({"--fix", "tp_size=3"}),
               HasSubstr("error[usage] --fix: no layout of 4 ranks and 8 samples per step has tp_size=3\n"
                         "  hint: give tp_size one of 1, 2\n"));
-  EXPECT_THAT(error_of({"--fix", "cp_method=ring"}), HasSubstr("hint: remove --fix cp_method=ring\n"));
+  EXPECT_THAT(error_of({"--fix", "cp_method=ring"}), HasSubstr("hint: add --fix cp_size=2\n"));
   EXPECT_THAT(error_of({"--fix", "precision=fp8"}), HasSubstr("hint: add --allow fp8\n"));
-  EXPECT_THAT(error_of({"--fix", "pp_size=2", "--fix", "pp_size=1"}),
+  EXPECT_THAT(error_of({"--fix", "pp_size=2", "--fix", "pp_size=1"}), HasSubstr("'pp_size' is given twice"));
+  EXPECT_THAT(error_of({"--fix", "pp_size=2", "--fix", "tp_size=1", "--fix", "local_batch_size=4"}),
               HasSubstr("has all values of --fix\n  hint: remove one of them\n"));
 }
 
@@ -87,6 +110,32 @@ TEST_F(Plan, ExplainsALayout) {
   EXPECT_THAT(text.out, HasSubstr("\n1. fsdp2"));
   for (const char* part : {"products, ", "attention, ", "parameters and optimizer, ", "activations, "})
     EXPECT_THAT(text.out, HasSubstr(part));
+  const std::vector<json> found = fitting(heddle(plan({"--world-size", "2", "--explain", "2", "--json"})));
+  EXPECT_GT(found[1]["memory"]["activations"], 0) << found[1];
+  EXPECT_FALSE(found[0].contains("memory"));
+}
+
+TEST_F(Plan, ExplainsTheMemoryOfTheTable) {
+  const Words words = {"--world-size",
+                       "4",
+                       "--fix",
+                       "pp_size=4",
+                       "--fix",
+                       "pp_schedule=1f1b",
+                       "--fix",
+                       "local_batch_size=1",
+                       "--model.config.num_hidden_layers",
+                       "8",
+                       "--step_scheduler.global_batch_size",
+                       "16",
+                       "--json",
+                       "--explain",
+                       "1"};
+  const std::vector<json> found = fitting(heddle(plan(words)));
+  ASSERT_FALSE(found.empty());
+  double sum = 0;
+  for (const auto& [kind, bytes] : found[0]["memory"].items()) sum += bytes.get<double>();
+  EXPECT_NEAR(sum, found[0]["peak_bytes"].get<double>(), sum * 1e-2) << found[0];
 }
 
 TEST_F(Plan, DrawsAStepOfAPipelineAndWritesItsTrace) {
@@ -109,49 +158,46 @@ TEST_F(Plan, DrawsAStepOfAPipelineAndWritesItsTrace) {
 
 TEST_F(Plan, ComparesStrategiesOfOneDtypeIfTheRecipeSetsNone) {
   const auto plan_in = [&](const char* dtype) {
-    return json::parse(heddle(plan({"--world-size", "2", "--distributed", "null", "--model.dtype", dtype,
-                                    "--json", "--top", "100"}))
-                           .out);
+    return fitting(heddle(plan(
+        {"--world-size", "2", "--distributed", "null", "--model.dtype", dtype, "--json", "--top", "100"})));
   };
-  const auto strategies = [](const json& found) {
+  const auto strategies = [](const std::vector<json>& found) {
     std::set<std::string> out;
-    for (const json& layout : found["layouts"]) out.insert(layout["layout"]["strategy"]);
+    for (const json& layout : found) out.insert(layout["distributed"]["strategy"]);
     return out;
   };
-  const json same = plan_in("bfloat16"), mixed = plan_in("float32");
-  EXPECT_GE(strategies(same).size(), 3U) << same;
-  EXPECT_EQ(strategies(mixed), (std::set<std::string>{"fsdp2"})) << mixed;
-  EXPECT_EQ(mixed["refused"]["ddp computes in another dtype than the default strategy"], 1) << mixed;
+  EXPECT_GE(strategies(plan_in("bfloat16")).size(), 3U);
+  const std::vector<json> mixed = plan_in("float32");
+  EXPECT_EQ(strategies(mixed), (std::set<std::string>{"fsdp2"}));
+  const json refused = mixed[0]["search"]["refused"];
+  EXPECT_EQ(refused["ddp computes in another dtype than the default strategy"], 1) << refused;
 }
 
 TEST_F(Plan, PredictsTheFirstLayoutOnOtherNumbersOfRanks) {
   const Words words = {"--world-size", "2", "--fix", "local_batch_size=1"};
-  const json found = json::parse(heddle(plan(plus(words, {"--json"}))).out);
-  ASSERT_EQ(found["scaling"].size(), 3U) << found;
-  EXPECT_EQ(found["scaling"][0]["world_size"], 1);
-  EXPECT_EQ(found["scaling"][1]["world_size"], 4);
-  EXPECT_GT(found["scaling"][1]["tokens_per_second"], found["scaling"][0]["tokens_per_second"]);
+  const json scaling = fitting(heddle(plan(plus(words, {"--json"})))).at(0)["search"]["scaling"];
+  ASSERT_EQ(scaling.size(), 3U) << scaling;
+  EXPECT_EQ(scaling[0]["world_size"], 1);
+  EXPECT_EQ(scaling[1]["world_size"], 4);
+  EXPECT_GT(scaling[1]["tokens_per_second"], scaling[0]["tokens_per_second"]);
   EXPECT_THAT(heddle(plan(words)).out, HasSubstr("\nrow 1 on 1 rank: "));
 }
 
 TEST_F(Plan, TriesEveryShapeOfATinyModel) {
-  const json found = json::parse(heddle(plan({"--world-size", "4", "--top", "100", "--json"})).out);
-  std::set<std::pair<std::string, std::string>> shapes;
-  for (const json& layout : found["layouts"])
-    shapes.emplace(layout["layout"]["tp_size"].get<std::string>(),
-                   layout["layout"]["pp_size"].get<std::string>());
-  EXPECT_GE(shapes.size(), 3U) << found;
+  std::set<std::pair<int, int>> shapes;
+  for (const json& layout : fitting(heddle(plan({"--world-size", "4", "--top", "100", "--json"}))))
+    shapes.emplace(layout["layout"]["tp_size"].get<int>(), layout["layout"]["pp_size"].get<int>());
+  EXPECT_GE(shapes.size(), 3U);
 }
 
 TEST_F(Plan, TriesMethodsOfContextParallelismForLongRowsAndForAFixedSize) {
   const auto methods = [&](const Words& more) {
-    const json found = json::parse(heddle(plan(plus({"--world-size", "2", "--fix", "local_batch_size=1",
-                                                     "--fix", "activation_checkpointing=none", "--fix",
-                                                     "defer_fsdp_grad_sync=true", "--top", "100", "--json"},
-                                                    more)))
-                                       .out);
     std::set<std::string> out;
-    for (const json& layout : found["layouts"]) out.insert(layout["layout"]["cp_method"]);
+    for (const json& layout : fitting(heddle(plan(plus(
+             {"--world-size", "2", "--fix", "local_batch_size=1", "--fix", "activation_checkpointing=none",
+              "--fix", "defer_fsdp_grad_sync=true", "--top", "100", "--json"},
+             more)))))
+      out.insert(layout["layout"]["cp_method"]);
     return out;
   };
   const std::set<std::string> all = {"allgather", "ring", "ulysses"};
@@ -163,13 +209,12 @@ TEST_F(Plan, TriesMethodsOfContextParallelismForLongRowsAndForAFixedSize) {
 
 TEST_F(Plan, TriesLowerPrecisionOnlyIfAllowed) {
   const auto precisions = [&](const Words& more) {
-    const json found =
-        json::parse(heddle(plan(plus({"--world-size", "2", "--top", "100", "--model.config.hidden_size", "64",
-                                      "--model.config.intermediate_size", "96", "--json"},
-                                     more)))
-                        .out);
     std::set<std::string> out;
-    for (const json& layout : found["layouts"]) out.insert(layout["layout"]["precision"]);
+    for (const json& layout :
+         fitting(heddle(plan(plus({"--world-size", "2", "--top", "100", "--model.config.hidden_size", "64",
+                                   "--model.config.intermediate_size", "96", "--json"},
+                                  more)))))
+      out.insert(layout["layout"]["precision"]);
     return out;
   };
   EXPECT_EQ(precisions({}), (std::set<std::string>{""}));
@@ -180,6 +225,9 @@ TEST_F(Plan, TriesLowerPrecisionOnlyIfAllowed) {
   const Outcome unknown = heddle(plan({"--world-size", "2", "--allow", "fp4"}));
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.error, HasSubstr("--allow: fp4 not in {fp8,te_fp8}"));
+  const Outcome old = heddle(plan({"--world-size", "2", "--allow", "fp8", "--device", "A100"}));
+  EXPECT_EQ(old.status, 2);
+  EXPECT_THAT(old.error, HasSubstr("error[usage] --allow: the machine file A100 does not set peak_8"));
 }
 
 TEST_F(Plan, WritesPartsOfExpertsAndReductionsPerMicrobatch) {
@@ -199,10 +247,9 @@ TEST_F(Plan, WritesPartsOfExpertsAndReductionsPerMicrobatch) {
 }
 
 TEST_F(Plan, CountsTheRefusalOfAnAxisOnce) {
-  const json found = json::parse(
-      heddle(plan({"--world-size", "4", "--json", "--distributed", "null", "--model.dtype", "bfloat16"}))
-          .out);
-  EXPECT_EQ(found["refused"]["megatron_fsdp does not support pipeline parallelism"], 1) << found["refused"];
+  const json refused = fitting(heddle(plan({"--world-size", "4", "--json", "--distributed", "null",
+                                            "--model.dtype", "bfloat16"})))[0]["search"]["refused"];
+  EXPECT_EQ(refused["megatron_fsdp does not support pipeline parallelism"], 1) << refused;
 }
 
 TEST_F(Plan, IsComparedWithTheRunOfItsRecipe) {
@@ -223,6 +270,30 @@ TEST_F(Plan, IsComparedWithTheRunOfItsRecipe) {
   EXPECT_THAT(other.out, HasSubstr("plan: made for 1 ranks; this run has 2"));
 }
 
+// The recipe's own layout need not suit the ranks of the search.
+TEST_F(Plan, ReplacesTheSizesOfTheRecipe) {
+  for (const char* section : {"{strategy: fsdp2, dp_replicate_size: 2}", "{strategy: single}"}) {
+    const Outcome found = heddle(plan({"--world-size", "1", "--distributed", section}));
+    EXPECT_EQ(found.status, 0) << section << found.error;
+  }
+}
+
+TEST_F(Plan, RefusesValuesThatNoRunHas) {
+  for (const auto& [words, error] :
+       {std::pair(Words{"--row-length", "1000000"},
+                  "--row-length: 1000000 is longer than the model's 32 positions"),
+        {Words{"--memory", "nan"}, "--memory: 'nan' is not a number"},
+        {Words{"--write", files_.path("none/best.yaml")}, "none/best.yaml: the directory does not exist"},
+        {Words{"--row-length", "8", "--write", files_.path("best.yaml")},
+         "--write: the recipe's rows have 16 tokens, and the plan's 8"},
+        {Words{"--fix", "tp_size=2", "--distributed", "{strategy: fsdp2, tp_plan: {lm_head: colwize}}"},
+         "heddle plan: every layout is refused: Unknown parallel style: colwize"}}) {
+    const Outcome wrong = heddle(plan(plus({"--world-size", "2"}, words)));
+    EXPECT_EQ(wrong.status, 2) << error;
+    EXPECT_THAT(wrong.error, HasSubstr(error));
+  }
+}
+
 TEST_F(Plan, ReportsThatNoLayoutFits) {
   const Outcome large =
       heddle(plan({"--world-size", "2", "--device", "RTX-4090", "--model",
@@ -230,8 +301,10 @@ TEST_F(Plan, ReportsThatNoLayoutFits) {
                    "intermediate_size: 28672, num_hidden_layers: 80, num_attention_heads: 64, "
                    "max_position_embeddings: 32}}"}));
   EXPECT_EQ(large.status, 2);
-  EXPECT_THAT(large.out, HasSubstr("no layout fits: parameters and activations of the smallest, fsdp2, "));
-  EXPECT_THAT(large.out, HasSubstr(". Use more ranks, a device with more memory, or a smaller model\n"));
+  EXPECT_THAT(large.error,
+              HasSubstr("heddle plan: no layout fits: parameters and activations of the smallest, fsdp2, "));
+  EXPECT_THAT(large.error,
+              HasSubstr("\n  hint: use more ranks, a device with more memory, or a smaller model\n"));
 }
 
 TEST_F(Plan, RefusesAWorldSizeThatNoLayoutDivides) {
@@ -254,7 +327,8 @@ TEST_F(Plan, GivesFewerLayersToASlowerMachine) {
   const Outcome found = heddle(plan({"--world-size", "4", "--machine", machines, "--fix", "pp_size=2",
                                      "--json", "--model.config.num_hidden_layers", "4"}));
   ASSERT_EQ(found.status, 0) << found.error << found.out;
-  const json first = json::parse(found.out)["layouts"][0];
+  const json first = fitting(found).at(0);
+  EXPECT_LT(first["mfu"], 100) << first;
   EXPECT_EQ(first["stage_layers"], (json{3, 1})) << first;
 }
 
@@ -273,6 +347,9 @@ TEST_F(Plan, RefusesMachinesWithAnotherNumberOfRanks) {
   const Outcome nodes = heddle(plan({"--world-size", "4", "--nodes", "3"}));
   EXPECT_EQ(nodes.status, 2);
   EXPECT_THAT(nodes.error, HasSubstr("--nodes: 3 nodes do not divide 4 ranks"));
+  const Outcome devices = heddle(plan({"--world-size", "4", "--gpus-per-node", "3"}));
+  EXPECT_EQ(devices.status, 2);
+  EXPECT_THAT(devices.error, HasSubstr("--gpus-per-node: 4 ranks do not fill nodes of 3 devices"));
 }
 
 TEST_F(Plan, RefusesAMachineFileWithAWrongKey) {
@@ -380,11 +457,11 @@ const std::vector<Row>& rows() {
 
 bool is_of_guide(const json& layout, const Row& row) {
   for (const auto& [key, values] : row.sizes)
-    if (!values.contains(layout["layout"][key].get<std::string>())) return false;
+    if (!values.contains(layout["layout"][key].dump())) return false;
   return true;
 }
 
-json plan_of(const TrainingFiles& files, const Row& row, const Words& more) {
+std::vector<json> plan_of(const TrainingFiles& files, const Row& row, const Words& more) {
   files.write(
       "guide.yaml",
       "model: {dtype: bfloat16, config: " + row.config +
@@ -395,7 +472,7 @@ json plan_of(const TrainingFiles& files, const Row& row, const Words& more) {
   const Outcome found = heddle(plus({"plan", files.path("guide.yaml"), "--world-size",
                                      std::to_string(row.world), "--device", "H100", "--top", "5", "--json"},
                                     more));
-  json layouts = json::parse(found.out)["layouts"];
+  const std::vector<json> layouts = fitting(found);
   EXPECT_EQ(found.status, layouts.empty() ? 2 : 0) << row.size << found.error;
   return layouts;
 }
@@ -417,7 +494,7 @@ json fastest_of_guide(const TrainingFiles& files, const Row& row) {
   json fastest;
   for (const std::string& tp : row.sizes[0].second)
     for (const std::string& pp : row.sizes[1].second) {
-      const json layouts =
+      const std::vector<json> layouts =
           plan_of(files, row, plus(fixed, {"--fix", "tp_size=" + tp, "--fix", "pp_size=" + pp}));
       if (!layouts.empty() && (fastest.is_null() || layouts[0]["step_seconds"] < fastest["step_seconds"]))
         fastest = layouts[0];
@@ -429,12 +506,12 @@ TEST(PlanAdvice, NamesALayoutOfTheGuideOrLosesByTheGivenPart) {
   const TrainingFiles files;
   for (const Row& row : rows()) {
     SCOPED_TRACE(row.size);
-    const json best = plan_of(files, row, {});
+    const std::vector<json> best = plan_of(files, row, {});
     ASSERT_FALSE(best.empty());
     const bool is_named =
         std::any_of(best.begin(), best.end(), [&](const json& layout) { return is_of_guide(layout, row); });
     const std::string reason = row.reason;
-    EXPECT_EQ(is_named, reason.empty()) << best.dump(1);
+    EXPECT_EQ(is_named, reason.empty()) << best[0].dump(1);
     if (is_named || reason.empty()) continue;
     const json guide = fastest_of_guide(files, row);
     ASSERT_FALSE(guide.is_null());

@@ -62,14 +62,6 @@ struct Verdict {
   std::optional<StepCost> cost = std::nullopt;        // set if --cost is given
 };
 
-// Returns the tokens per row; 0: the data is on another machine and the recipe does not set the length.
-int64_t row_length(const std::optional<Rows>& rows, const Recipe& recipe) {
-  if (rows) return rows->length();
-  return recipe.packed.rules.size > 0 ? recipe.packed.rules.size
-         : recipe.dataset             ? recipe.dataset->sequence_length
-                                      : 0;
-}
-
 // Computes the cost of a step for --cost.
 struct Costing {
   PluginRegistry& plugins;
@@ -78,14 +70,8 @@ struct Costing {
   std::optional<StepCost> of(const Preflight& checked, const Setup& setup) const {
     if (command.cost.empty()) return std::nullopt;
     const PreparedModel* const model = checked.model ? &*checked.model : nullptr;
-    const int64_t length =
-        command.row_length > 0 ? command.row_length : row_length(checked.dataset, checked.recipe);
-    const int64_t most = model == nullptr ? 0 : model->spec->facts().max_positions;
-    if (most > 0 && length > most)
-      throw Error(
-          ErrorCode::usage, "--row-length",
-          std::to_string(length) + " is longer than the model's " + std::to_string(most) + " positions",
-          "use a shorter row length, or set model.config.max_position_embeddings");
+    const int64_t length = command.row_length > 0 ? command.row_length : row_length_of(checked);
+    if (model != nullptr) check_row_length(*model, length);
     if (model != nullptr && length > 0)
       return step_cost(step_plan(setup, *model, checked.recipe, checked.pipeline), plugins, length,
                        Machines{MachinePart{machine_named(command.cost, "--cost")}});

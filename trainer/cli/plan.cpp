@@ -3,14 +3,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 
 #include "heddle/base/error.h"
 #include "heddle/base/log.h"
+#include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
 #include "lib/cost/measure.h"
 #include "lib/cost/time/step_picture.h"
@@ -27,6 +30,12 @@ MachineFile with_network(MachineFile machine, const PlanCommand& command) {
     throw Error(ErrorCode::usage, "--nodes",
                 std::to_string(command.nodes) + " nodes do not divide " + std::to_string(command.world_size) +
                     " ranks",
+                "give a divisor of --world-size");
+  if (command.gpus_per_node > 0 && command.world_size > command.gpus_per_node &&
+      command.world_size % command.gpus_per_node != 0)
+    throw Error(ErrorCode::usage, "--gpus-per-node",
+                std::to_string(command.world_size) + " ranks do not fill nodes of " +
+                    std::to_string(command.gpus_per_node) + " devices",
                 "give a divisor of --world-size");
   if (command.gpus_per_node > 0) machine.node_devices = command.gpus_per_node;
   if (command.nodes > 0) machine.node_devices = std::max(1, command.world_size / command.nodes);
@@ -73,7 +82,13 @@ std::vector<std::pair<std::string, std::string>> fixed_of(const PlanCommand& com
     if (sign == word.npos || sign == 0 || sign + 1 == word.size())
       throw Error(ErrorCode::usage, "--fix", "'" + word + "' is not KEY=VALUE",
                   "for example: --fix tp_size=4");
-    out.emplace_back(word.substr(0, sign), word.substr(sign + 1));
+    const std::string key = word.substr(0, sign), value = word.substr(sign + 1);
+    for (const auto& [other, earlier] : out)
+      if (other == key)
+        throw Error(ErrorCode::usage, "--fix", "'" + key + "' is given twice", "remove one of them");
+    const bool is_none =
+        key == "activation_checkpointing" && text::lower(value) == "false";  // as recipes have it
+    out.emplace_back(key, is_none ? "none" : value);
   }
   return out;
 }
@@ -85,21 +100,39 @@ void write(const std::string& path, const std::string& text) {
   if (!file) throw Error(ErrorCode::io, path, "cannot be written", "use a writable path");
 }
 
-// Prints a layout and writes its files, as the command asks.
-void show_layout(const PlanCommand& command, const PlanRequest& request, PluginRegistry& plugins,
-                 const FoundLayouts& found) {
+// Refuses output files that cannot be created, before a search that takes long.
+void check_outputs(const PlanCommand& command) {
+  for (const std::string& path : {command.picture, command.trace, command.write}) {
+    const std::filesystem::path directory = std::filesystem::path(path).parent_path();
+    std::error_code ignored;
+    if (!path.empty() && !directory.empty() && !std::filesystem::is_directory(directory, ignored))
+      throw Error(ErrorCode::usage, path, "the directory does not exist", "create it first");
+  }
+}
+
+// Returns the row that the command asks for, with its details.
+Explained explained_row(const PlanCommand& command, const PlanRequest& request, PluginRegistry& plugins,
+                        const FoundLayouts& found) {
   const size_t row = command.explain > 0 ? static_cast<size_t>(command.explain) : 1;
   if (row > found.fitting.size())
     throw Error(ErrorCode::usage, "--explain",
                 "there are " + std::to_string(found.fitting.size()) + " layouts",
                 "use the number of a row of the table");
-  const PlannedLayout& planned = found.fitting[row - 1];
-  const LayoutDetails details = details_of(request, plugins, planned);
+  return {row, details_of(request, plugins, found.fitting[row - 1])};
+}
+
+void write_files(const PlanCommand& command, const FoundLayouts& found, const Explained& one) {
+  const PlannedLayout& planned = found.fitting[one.row - 1];
   const std::string title = title_of(found, planned.layout);
-  if (command.explain > 0) std::cout << "\n" << row << ". " << explained(planned.layout, details);
-  if (!command.picture.empty()) write(command.picture, step_svg(details.cost, title));
-  if (!command.trace.empty()) write(command.trace, step_trace(details.cost, title));
-  if (!command.write.empty()) write(command.write, recipe_text(found, planned, details.recipe));
+  if (!command.picture.empty()) write(command.picture, step_svg(one.details.cost, title));
+  if (!command.trace.empty()) write(command.trace, step_trace(one.details.cost, title));
+  if (command.write.empty()) return;
+  if (found.recipe_row_length > 0 && found.recipe_row_length != found.row_length)
+    throw Error(ErrorCode::usage, "--write",
+                "the recipe's rows have " + std::to_string(found.recipe_row_length) +
+                    " tokens, and the plan's " + std::to_string(found.row_length),
+                "remove --row-length, or change the length of the rows in the recipe");
+  write(command.write, recipe_text(found, planned));
 }
 
 // Measures this machine on all ranks at once, each on its own device.
@@ -137,12 +170,21 @@ int plan(const PlanCommand& command) {
   const PlanRequest request{
       recipe,          command.world_size, machines_of(command), command.memory, command.row_length,
       command.seconds, fixed_of(command),  command.allowed};
+  check_outputs(command);
   const FoundLayouts found = search_layouts(request, plugins);
   const auto top = static_cast<size_t>(command.top);
-  std::cout << (command.json ? to_json(found, top) + "\n" : to_text(found, top));
-  if (found.fitting.empty()) return 2;
-  if (command.explain > 0 || !command.picture.empty() || !command.trace.empty() || !command.write.empty())
-    show_layout(command, request, plugins, found);
+  const bool has_details = !found.fitting.empty() && (command.explain > 0 || !command.picture.empty() ||
+                                                      !command.trace.empty() || !command.write.empty());
+  if (!command.json) std::cout << to_text(found, top) << std::flush;
+  std::optional<Explained> one;
+  if (has_details) one = explained_row(command, request, plugins, found);
+  const Explained* const explained = one && command.explain > 0 ? &*one : nullptr;
+  if (command.json)
+    std::cout << to_json(found, top, explained);
+  else if (explained != nullptr)
+    std::cout << "\n" << to_text(found, *explained);
+  if (found.fitting.empty()) throw no_fitting_layout(found);
+  if (one) write_files(command, found, *one);
   return 0;
 }
 

@@ -37,13 +37,6 @@ std::string pixels(double value) {
   return text;
 }
 
-std::string time_of(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof(text), seconds < 1 ? "%.3g ms" : "%.3g s",
-                seconds < 1 ? seconds * 1e3 : seconds);
-  return text;
-}
-
 std::string rect(double x, double y, double width, double height, const std::string& fill) {
   return "<rect x=\"" + pixels(x) + "\" y=\"" + pixels(y) + "\" width=\"" + pixels(width) + "\" height=\"" +
          pixels(height) + "\" fill=\"" + fill + "\"/>\n";
@@ -82,7 +75,7 @@ class StepPicture {
            "'Segoe UI', Helvetica, Arial, sans-serif\">\n"
            "<rect width=\"100%\" height=\"100%\" rx=\"10\" fill=\"#ffffff\"/>\n" +
            words(20, 32, title_, "font-size=\"18\" font-weight=\"600\" fill=\"#10202e\"") +
-           words(20, 54, time_of(seconds_) + " shown of a step of " + time_of(cost_.time.seconds),
+           words(20, 54, seconds_text(seconds_) + " shown of a step of " + seconds_text(cost_.time.seconds),
                  "font-size=\"13\" fill=\"#51606e\"") +
            out_ + "</svg>\n";
   }

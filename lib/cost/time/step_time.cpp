@@ -2,6 +2,7 @@
 #include "lib/cost/time/step_time.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "heddle/schedule/simulate.h"
@@ -54,6 +55,13 @@ std::string StepTime::limit() const {
   const auto most = std::max_element(parts.begin(), parts.end());
   // Computation is unavoidable, so another part is the limit from a fifth of the step on.
   return most->first > seconds / 5 ? most->second : "compute";
+}
+
+std::string seconds_text(double seconds) {
+  const char* const format = seconds < 1 ? "%.3g ms" : seconds < 1000 ? "%.3g s" : "%.0f s";
+  char text[32];
+  std::snprintf(text, sizeof(text), format, seconds < 1 ? seconds * 1e3 : seconds);
+  return text;
 }
 
 std::vector<std::pair<std::string, double>> StepTime::parts() const {

@@ -14,6 +14,9 @@
 
 namespace heddle {
 
+// Returns "3.11 s" or "612 ms".
+std::string seconds_text(double seconds);
+
 struct StepTime {
   double seconds = 0;
   // Parts of `seconds` on the busiest rank.

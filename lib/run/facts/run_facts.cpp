@@ -177,6 +177,7 @@ StepPlan step_plan(const Setup& setup, const PreparedModel& model, const Recipe&
   out.make_optimizer = recipe.optimizer.make;
   out.step = step_config(recipe);
   out.products = product_dtype(setup, model.dtype);
+  out.flops_per_token = [model](int64_t length) { return model.spec->flops_per_token(length); };
   out.local_batch_size = recipe.steps.local_batch_size;
   out.global_batch_size = recipe.steps.global_batch_size;
   if (pipeline) out.microbatches_of_pass = pipeline->microbatches;

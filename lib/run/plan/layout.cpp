@@ -291,7 +291,10 @@ Node with_layout(const LayoutSpace& space, const Layout& layout) {
   if (layout.cp > 1) set("distributed.context.method", layout.cp_method);
   set("distributed.activation_checkpointing",
       layout.recomputation == "none" ? "false" : layout.recomputation);
-  if (space.has_replicas) set("distributed.dp_replicate_size", std::to_string(layout.dp_replicate));
+  if (space.has_replicas || names("dp_replicate_size"))
+    set("distributed.dp_replicate_size", std::to_string(layout.dp_replicate));
+  if (names("num_distributed_optimizer_instances"))  // Megatron's name of the same size
+    set("distributed.num_distributed_optimizer_instances", std::to_string(layout.dp_replicate));
   if (space.has_sequence_parallel)
     set("distributed.sequence_parallel", layout.sequence_parallel ? "true" : "false");
   if (space.has_reshard)

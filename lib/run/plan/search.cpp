@@ -58,15 +58,17 @@ class Search {
     read_strategies(out);
     out.world = request_.world;
     out.row_length = row_length_;
+    out.recipe_row_length = recipe_row_length_;
     out.global_batch = global_batch_;
     for (const MachinePart& part : request_.machines) {
-      out.device += (out.device.empty() ? "" : " and ") + part.machine.name;
-      out.memory = std::max(out.memory, part.machine.memory * request_.memory_share);
+      out.devices.push_back(part.machine.name);
+      out.memory.push_back(part.machine.memory * request_.memory_share);
     }
     const int64_t before = out.layouts;
     Candidates candidates = all_candidates(out);
     if (out.layouts == before) throw no_layout();
     for (const MachinePart& part : request_.machines) check_figures(part.machine);
+    check_precisions();
     while (!out.is_complete && std::chrono::duration<double>(Clock::now() - begin).count() < request_.seconds)
       out.is_complete = !try_next(candidates, out);
     std::stable_sort(out.fitting.begin(), out.fitting.end(), [](const auto& a, const auto& b) {
@@ -75,21 +77,6 @@ class Search {
     std::stable_sort(out.too_large.begin(), out.too_large.end(),
                      [](const auto& a, const auto& b) { return a.cost.peak < b.cost.peak; });
     if (!out.fitting.empty()) out.scaling = scaling_of(out.fitting.front().layout);
-    return out;
-  }
-
-  LayoutDetails details(const PlannedLayout& layout) {
-    FoundLayouts refusals;
-    add_space(layout.layout.strategy, refusals);
-    LayoutDetails out;
-    out.recipe = with_layout(space_of(layout.layout).layouts, layout.layout);
-    const Preflight checked = preflight_of(out.recipe, plugins_, request_.world);
-    const StepPlan plan = step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline);
-    out.cost = step_cost(plan, plugins_, row_length_, request_.machines,
-                         {kRecordedPasses, /*all_microbatches=*/false, /*with_timelines=*/true});
-    std::vector<std::string> ignored;
-    if (const auto sizes = sizes_if_known(plan, plugins_, ignored))
-      out.optimizer = static_cast<double>(sizes->most.optimizer);
     return out;
   }
 
@@ -131,12 +118,15 @@ class Search {
       std::erase(values, "");
       const std::string hint = !values.empty()      ? "give " + key + " one of " + text::join(values, ", ")
                                : key == "precision" ? "add --allow " + value
+                               : key == "cp_method" ? "add --fix cp_size=2"
                                                     : "remove --fix " + key + "=" + value;
       return {ErrorCode::usage, "--fix", "no layout of " + what + " has " + key + "=" + value, hint};
     }
     if (request_.fixed.empty() || possible_values("tp_size").empty())
-      return {ErrorCode::usage, "heddle plan", "no layout divides " + what,
-              "change --world-size or step_scheduler.global_batch_size"};
+      return {ErrorCode::usage, "heddle plan",
+              "no layout divides " + what +
+                  ", with a sample for each replica and a microbatch for each pipeline stage",
+              "change --world-size or step_scheduler.global_batch_size, or add --fix cp_size=2"};
     return {ErrorCode::usage, "--fix", "no layout of " + what + " has all values of --fix",
             "remove one of them"};
   }
@@ -171,6 +161,17 @@ class Search {
                         ", or measure the machine with heddle plan --measure");
   }
 
+  // Refuses --allow for a device without products of 8-bit floats.
+  void check_precisions() const {
+    for (const MachinePart& part : request_.machines)
+      if (!request_.allowed.empty() && part.machine.peak_8 <= 0)
+        throw Error(ErrorCode::usage, "--allow",
+                    "the machine file " + part.machine.name +
+                        " does not set peak_8, so the device is not known to "
+                        "multiply 8-bit floats",
+                    "remove --allow " + request_.allowed.front() + ", or set peak_8 in a file of --machine");
+  }
+
   // Reads the model and the fields of a strategy; "": that of the recipe. One rank fits any world, while the
   // recipe's own layout may not divide this one.
   void add_space(const std::string& strategy, FoundLayouts& found) {
@@ -185,11 +186,9 @@ class Search {
     if (!checked.model)
       throw Error(ErrorCode::usage, "heddle plan", "the model is not on this machine",
                   "use a model on this machine, or set its keys in model.config");
-    row_length_ = request_.row_length > 0                ? request_.row_length
-                  : checked.dataset                      ? checked.dataset->length()
-                  : checked.recipe.packed.rules.size > 0 ? checked.recipe.packed.rules.size
-                  : checked.recipe.dataset               ? checked.recipe.dataset->sequence_length
-                                                         : 0;
+    recipe_row_length_ = row_length_of(checked);
+    row_length_ = request_.row_length > 0 ? request_.row_length : recipe_row_length_;
+    check_row_length(*checked.model, row_length_);
     if (row_length_ == 0)
       throw Error(ErrorCode::usage, "heddle plan",
                   "the row length of the data is unknown, because the data is not on this machine",
@@ -247,6 +246,7 @@ class Search {
         (void)engine::choose(setup, plugins_);
         return true;
       } catch (const Error& error) {
+        if (error.code() == ErrorCode::config) throw;  // a value of the recipe is wrong
         ++found.layouts, ++found.refused[error.message()];
         return false;
       }
@@ -268,7 +268,13 @@ class Search {
       return sizes_if_known(step_plan(setup, *checked.model, checked.recipe, std::nullopt), plugins_,
                             ignored);
     };
-    const auto alone = sizes(checked.setup), halves = sizes(engine::validate(plain, plugins_, 2));
+    const auto alone = sizes(checked.setup);
+    std::optional<RankSizes> halves;
+    try {
+      halves = sizes(engine::validate(plain, plugins_, 2));
+    } catch (const Error&) {
+      halves = alone;  // one data-parallel rank has everything
+    }
     if (!alone || !halves) return;
     figures_.unsplit = std::max(figures_.unsplit, unsplit_share(plain, alone->bytes(), sizes));
     space.state.divided = std::max(0.0, 2 * (alone->bytes() - halves->bytes()));
@@ -302,7 +308,7 @@ class Search {
       LayoutSpace space = space_of(layout).layouts;
       space.world = static_cast<int>(world);
       try {
-        const StepCost cost = cost_of(layout, space);
+        const StepCost cost = cost_of(with_layout(space, layout), space.world);
         if (fits(cost)) out.push_back({space.world, cost.tokens / cost.time.seconds});
       } catch (const Error&) {  // refused on this number of ranks
       }
@@ -312,12 +318,13 @@ class Search {
 
   Candidates all_candidates(FoundLayouts& out) const {
     Candidates candidates(machine_.memory * request_.memory_share);
+    const double most = *std::max_element(out.memory.begin(), out.memory.end());
     for (const auto& [strategy, space] : spaces_) {
       const LayoutEstimate estimate{space.layouts, figures_, machine_, dtype_, space.state};
       for (Layout& layout : all_layouts(space.layouts)) {
         ++out.layouts;
         const double least = estimate.least_memory(layout);
-        if (out.memory > 0 && least > out.memory) {
+        if (most > 0 && least > most) {
           if (out.bounded++ == 0 || least < out.smallest_bytes)
             out.smallest = layout, out.smallest_bytes = least;
           continue;
@@ -363,7 +370,7 @@ class Search {
     Tried out{std::move(candidate), {}, {}};
     out.planned.layout = out.candidate.layout;
     try {
-      out.planned.cost = cost_of(out.planned.layout, space_of(out.planned.layout).layouts);
+      find_cost(out.planned);
       balance(out.planned);
     } catch (const Error& error) {
       out.refusal = error.message();
@@ -378,9 +385,7 @@ class Search {
       return;
     }
     PlannedLayout& planned = tried.planned;
-    const double flops = figures_.flops_per_token * planned.tokens_per_second() / request_.world;
-    const c10::ScalarType products = planned.layout.precision.empty() ? dtype_ : c10::kFloat8_e4m3fn;
-    if (machine_.peak(products) > 0) planned.mfu = flops / machine_.peak(products);
+    if (!planned.layout.precision.empty()) planned.cost.mfu *= machine_.peak(dtype_) / machine_.peak_8;
     planned.fits = fits(planned.cost);
     candidates.learn(tried.candidate, planned.cost.time.seconds, planned.cost.peak);
     if (!planned.fits)
@@ -406,8 +411,14 @@ class Search {
     return cost.device_memory == 0 || cost.peak <= cost.device_memory * request_.memory_share;
   }
 
-  StepCost cost_of(const Layout& layout, const LayoutSpace& space) {
-    const Preflight checked = preflight_of(without_export(with_layout(space, layout)), plugins_, space.world);
+  void find_cost(PlannedLayout& planned) {
+    const LayoutSpace& space = space_of(planned.layout).layouts;
+    planned.recipe = with_layout(space, planned.layout);
+    planned.cost = cost_of(planned.recipe, space.world);
+  }
+
+  StepCost cost_of(const Node& recipe, int world) {
+    const Preflight checked = preflight_of(without_export(recipe), plugins_, world);
     return step_cost(step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline), plugins_,
                      row_length_, request_.machines, {kRecordedPasses, /*all_microbatches=*/false});
   }
@@ -420,7 +431,7 @@ class Search {
       PlannedLayout other{planned.layout};
       other.layout.stage_layers = std::move(layers);
       try {
-        other.cost = cost_of(other.layout, space_of(other.layout).layouts);
+        find_cost(other);
       } catch (const Error&) {
         return false;  // the engine refuses this split
       }
@@ -466,7 +477,7 @@ class Search {
   const PlanRequest& request_;
   PluginRegistry& plugins_;
   const MachineFile machine_;
-  int64_t row_length_ = 0;
+  int64_t row_length_ = 0, recipe_row_length_ = 0;
   ModelFigures figures_;
   int64_t global_batch_ = 0;
   std::map<std::string, Space> spaces_;  // by strategy
@@ -480,7 +491,25 @@ FoundLayouts search_layouts(const PlanRequest& request, PluginRegistry& plugins)
 }
 
 LayoutDetails details_of(const PlanRequest& request, PluginRegistry& plugins, const PlannedLayout& layout) {
-  return Search(request, plugins).details(layout);
+  const Preflight checked = preflight_of(layout.recipe, plugins, request.world);
+  const StepPlan plan = step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline);
+  LayoutDetails out;
+  out.cost = step_cost(plan, plugins, layout.cost.row_length, request.machines,
+                       {kRecordedPasses, /*all_microbatches=*/false, /*with_timelines=*/true});
+  std::vector<std::string> ignored;
+  if (const auto sizes = sizes_if_known(plan, plugins, ignored))
+    out.optimizer = static_cast<double>(sizes->most.optimizer);
+  return out;
+}
+
+std::string FoundLayouts::device() const {
+  return text::join(devices, " and ");
+}
+
+std::map<std::string, double> LayoutDetails::memory() const {
+  for (const RankTimeline& timeline : cost.timelines)
+    if (timeline.rank == cost.stage) return timeline.peak_memory;
+  return {};
 }
 
 }  // namespace heddle

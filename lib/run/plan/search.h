@@ -27,8 +27,8 @@ struct PlanRequest {
 
 struct PlannedLayout {
   Layout layout;
+  Node recipe = {};  // with the layout
   StepCost cost = {};
-  double mfu = 0;  // share of the peak; 0: unknown
   bool fits = false;
   double tokens_per_second() const { return cost.tokens / cost.time.seconds; }
 };
@@ -40,10 +40,11 @@ struct ScaledLayout {
 };
 
 struct FoundLayouts {
-  std::string device;
+  std::vector<std::string> devices;  // of each kind
   int world = 1;
   int64_t row_length = 0, global_batch = 0;
-  double memory = 0;                       // bytes for tensors on the largest device; 0: unknown
+  int64_t recipe_row_length = 0;           // that of the recipe's data; 0: unknown
+  std::vector<double> memory;              // bytes for tensors on a device of each kind; 0: unknown
   std::vector<PlannedLayout> fitting;      // fastest first
   std::vector<PlannedLayout> too_large;    // least memory first
   std::vector<ScaledLayout> scaling;       // of the first layout, where its values allow the number of ranks
@@ -53,6 +54,7 @@ struct FoundLayouts {
   Layout smallest;                         // of these, the one with the least of both
   double smallest_bytes = 0;               // its parameters and activations
   std::map<std::string, int64_t> refused;  // refused by heddle's checks, by reason
+  std::string device() const;              // "H100 and A100"
 };
 
 // Runs dry steps of the layouts that a coarse estimate ranks fastest, in that order, and corrects the
@@ -62,9 +64,10 @@ FoundLayouts search_layouts(const PlanRequest& request, PluginRegistry& plugins)
 
 // Details of a found layout.
 struct LayoutDetails {
-  Node recipe;           // with the layout
-  StepCost cost;         // with timelines
+  StepCost cost;         // of the first microbatches, with timelines
   double optimizer = 0;  // bytes of optimizer state on the rank with the most
+  // Returns the bytes at the peak of the rank with the most, by kind.
+  std::map<std::string, double> memory() const;
 };
 // Returns the details of a layout that search_layouts() returned for the same request.
 LayoutDetails details_of(const PlanRequest& request, PluginRegistry& plugins, const PlannedLayout& layout);

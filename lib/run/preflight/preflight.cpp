@@ -242,6 +242,21 @@ RunSpec from_checkpoint(RunSpec run, std::chrono::milliseconds patience) {
 
 }  // namespace
 
+int64_t row_length_of(const Preflight& checked) {
+  if (checked.dataset) return checked.dataset->length();
+  return checked.recipe.packed.rules.size > 0 ? checked.recipe.packed.rules.size
+         : checked.recipe.dataset             ? checked.recipe.dataset->sequence_length
+                                              : 0;
+}
+
+void check_row_length(const PreparedModel& model, int64_t length) {
+  const int64_t most = model.spec->facts().max_positions;
+  if (most > 0 && length > most)
+    throw Error(ErrorCode::usage, "--row-length",
+                std::to_string(length) + " is longer than the model's " + std::to_string(most) + " positions",
+                "use a shorter row length, or set model.config.max_position_embeddings");
+}
+
 RunSpec spec_of(Preflight checked, const RunOptions& options) {
   RunSpec fresh = fresh_run(std::move(checked), options);
   if (options.writes_here) refuse_outputs(fresh, options);

@@ -36,6 +36,12 @@ struct Preflight {
 Preflight preflight(const Recipe& recipe, PluginRegistry& plugins, int world_size, Machine machine,
                     const PreparationOptions& preparation = {});
 
+// Returns the tokens per row; 0: the data is on another machine and the recipe does not set the length.
+int64_t row_length_of(const Preflight& checked);
+
+// Throws Error{usage} at --row-length if the model has fewer positions.
+void check_row_length(const PreparedModel& model, int64_t length);
+
 // Settings of a run from the command line.
 struct RunOptions {
   std::filesystem::path metrics = {};  // empty: training.jsonl in checkpoint_dir

@@ -58,7 +58,7 @@ void add_train(CLI::App& app, Parsed& parsed) {
       ->add_option("--peak-flops", parsed.train.peak_flops,
                    "Peak FLOP/s per rank for MFU, such as 989e12 (default: from a "
                    "table for GPUs; measured on a CPU)")
-      ->check(CLI::Range(1.0, 1e30));
+      ->check(in_range(1, 1e30));
   command->add_flag("--json", parsed.json, "Print errors on standard output too, as JSON");
   add_trace(*command, parsed.train);
   command->footer(kOverrides);
@@ -133,13 +133,13 @@ void add_plan(CLI::App& app, Parsed& parsed) {
   command
       ->add_option("--network", to.network,
                    "Bytes per second that a device sends to other nodes, such as 45e9")
-      ->check(CLI::Range(1.0, 1e15));
+      ->check(in_range(1, 1e15));
   command->add_option("--memory", to.memory, "Share of device memory for tensors (default 0.9)")
-      ->check(CLI::Range(0.01, 1.0));
+      ->check(in_range(0.01, 1));
   command->add_option("--row-length", to.row_length, "Tokens per row (default: the longest row of the data)")
       ->check(CLI::Range(1, 1 << 24));
   command->add_option("--seconds", to.seconds, "Time limit of the search in seconds (default 20)")
-      ->check(CLI::Range(0.1, 1e6));
+      ->check(in_range(0.1, 1e6));
   command->add_option("--top", to.top, "Number of layouts to print (default 10)")
       ->check(CLI::Range(1, 10000));
   command->add_option("--explain", to.explain, "Explain the layout in this row of the table")

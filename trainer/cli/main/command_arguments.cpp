@@ -16,6 +16,14 @@
 
 namespace heddle::cli {
 
+CLI::Validator in_range(double least, double most) {
+  const CLI::Range range(least, most);
+  const auto refuse = [range](std::string& word) {
+    return text::lower(word).find("nan") != word.npos ? "'" + word + "' is not a number" : range(word);
+  };
+  return CLI::Validator(refuse, range.get_description());
+}
+
 void add_plugins(CLI::App& app, PluginsCommand& to, bool& json) {
   CLI::App* command = app.add_subcommand("plugins", "Lists, inspects, tests and creates plugins");
   command->require_subcommand(1);
@@ -33,7 +41,7 @@ void add_plugins(CLI::App& app, PluginsCommand& to, bool& json) {
                     "Fields of the plugin's strategies, or keys of its models, as YAML: '{bucket_mb: 1}' "
                     "(default: their defaults)");
   check->add_option("--time-limit", to.time_limit, "Time limit per kit in seconds (default 60)")
-      ->check(CLI::Range(1.0, 86400.0));
+      ->check(in_range(1, 86400));
   check
       ->add_option(
           "--device", to.device,
@@ -310,7 +318,7 @@ void add_generate(CLI::App& app, GenerateCommand& to) {
   command
       ->add_option("--temperature", to.temperature, "Sampling temperature; 0 selects the most likely token")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(in_range(0, 100));
   command->add_option("--top-k", to.top_k, "Sample from the k most likely tokens; 0: from all")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 24));
@@ -318,7 +326,7 @@ void add_generate(CLI::App& app, GenerateCommand& to) {
       ->add_option("--top-p", to.top_p,
                    "Sample from the most likely tokens whose probabilities sum to this value; 1: from all")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(in_range(0, 1));
   command->add_option("--seed", to.seed, "Seed of sampling")->capture_default_str();
 }
 

@@ -9,6 +9,9 @@
 
 namespace heddle::cli {
 
+// Returns a check that a number is in this range. Unlike CLI::Range it refuses NaN.
+CLI::Validator in_range(double least, double most);
+
 // Adds the trace options of `heddle train`.
 void add_trace(CLI::App& command, TrainCommand& to);
 
