@@ -62,3 +62,16 @@ def error_in_text(text: str) -> Error | None:
     """Returns the error of a block `error[CODE] WHERE: MESSAGE` with or without a hint line, or None."""
     found = _BLOCK.fullmatch(text.rstrip("\n"))
     return None if found is None else Error(found["code"], found["where"], found["message"], found["hint"] or "")
+
+
+_DIFFERENT = "ranks call different collectives"
+
+
+def in_terms_of_python(error: Error) -> Error:
+    """Returns an error with a hint for ranks whose calls differ. Other errors are returned unchanged."""
+    found = error.message.find(_DIFFERENT)
+    if found < 0:
+        return error
+    return Error("usage", "heddle.fully_shard", error.message[found:], "run the same calls on every rank, in the same "
+                 "order: look for a forward, a backward, an evaluation or a save that only some ranks run, as within "
+                 "'if rank == 0'")

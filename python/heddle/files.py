@@ -1,4 +1,5 @@
-"""Loads a model on meta from the safetensors of a Hugging Face directory. Each rank reads only its own boxes."""
+"""Reads tensors of safetensors: of a Hugging Face directory for a model on meta, of which each rank reads only its own
+boxes, and of a checkpoint of heddle."""
 from __future__ import annotations
 
 import json
@@ -11,6 +12,7 @@ from torch import nn
 from .errors import Error
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+_MANIFEST = "manifest.json"  # of a checkpoint of heddle
 
 
 class Weights:
@@ -54,6 +56,40 @@ class Weights:
         box = part[tuple(slice(o, o + n) for o, n in zip(offset, sizes))] if shape else part[...]
         self.bytes_read += box.numel() * box.element_size()
         return box
+
+
+class SavedTensors:
+    """The tensors in the directory ``model`` or ``optim`` of a checkpoint of heddle.
+
+    Attributes:
+        shapes: shapes of the whole tensors by name.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        path = os.path.join(directory, _MANIFEST)
+        try:
+            with open(path, encoding="utf-8") as file:
+                self._tensors = dict(json.load(file)["tensors"])
+        except OSError as error:
+            raise Error("input", path, f"the file cannot be read: {error.strerror}",
+                        "use a directory that heddle.save or the program `heddle` wrote") from None
+        except (ValueError, KeyError, TypeError):
+            raise Error("input", path, "the file is damaged", "copy the checkpoint again, or load another one") from None
+        self.shapes: dict[str, list[int]] = {name: each["shape"] for name, each in self._tensors.items()}
+
+    def read(self, name: str) -> torch.Tensor:
+        """Returns a whole tensor."""
+        from safetensors import safe_open
+
+        whole = torch.empty(0)
+        for box in self._tensors[name]["boxes"]:
+            with safe_open(os.path.join(self._directory, box["file"]), framework="pt") as file:
+                part = file.get_tensor(box["key"])
+            if whole.dtype != part.dtype or list(whole.shape) != self.shapes[name]:
+                whole = torch.empty(self.shapes[name], dtype=part.dtype)
+            whole[tuple(slice(o, o + n) for o, n in zip(box["offset"], box["size"]))] = part
+        return whole
 
 
 def source_of(model: nn.Module, directory: str | None) -> Callable[..., bool]:

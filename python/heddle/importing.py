@@ -11,8 +11,8 @@ import torch
 from .errors import Error
 from .world import init
 
-_STATES = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "step")
-_OPTIMIZER = re.compile(r"^(?:.*\.)?state\.(?P<name>.+)\.(?P<key>" + "|".join(_STATES) + ")$")
+STATES = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "step")  # kinds of optimizer state
+_OPTIMIZER = re.compile(r"^(?:.*\.)?state\.(?P<name>.+)\.(?P<key>" + "|".join(STATES) + ")$")
 _FOLDER = re.compile(r"epoch_(\d+)_step_(\d+)$")
 _COUNTERS = re.compile(r"^(?:.*\.)?(step|global_step|epoch)$")
 
@@ -48,17 +48,27 @@ def _split(reader: Any) -> tuple[dict[str, str], dict[str, str], list[str]]:
     states = {f"{found['key']}.{found['name']}": key for key in known if (found := _OPTIMIZER.match(key))}
     names = {key.split(".", 1)[1] for key in states}
     tensors = [key for key, about in known.items() if hasattr(about, "size") and key not in states.values()]
-    model: dict[str, str] = {}
-    for key in tensors:
-        if ".param_groups." in f".{key}":
-            continue
-        parts = key.split(".")
-        own = next((".".join(parts[i:]) for i in range(len(parts)) if ".".join(parts[i:]) in names), None)
-        if own is None:
-            own = ".".join(parts[1:]) if parts[0] in ("model", "state_dict", "app") and _nested(tensors, parts[0]) else key
-        model[own] = key
+    tensors = [key for key in tensors if ".param_groups." not in f".{key}"]
+    model = {own: key for key in tensors if (own := _name_with_state(key, names)) is not None}
+    prefixes = {key.removesuffix(own) for own, key in model.items()}
+    for key in set(tensors) - set(model.values()):  # frozen parameters and buffers
+        model[_name_without_state(key, tensors, prefixes)] = key
     counters = [key for key in known if _COUNTERS.match(key) and key not in states.values() and key not in model.values()]
     return model, states, counters
+
+
+def _name_with_state(key: str, names: set[str]) -> str | None:
+    """Returns the end of a key that is the name of a parameter with optimizer state, or None."""
+    parts = key.split(".")
+    return next((".".join(parts[i:]) for i in range(len(parts)) if ".".join(parts[i:]) in names), None)
+
+
+def _name_without_state(key: str, tensors: list[str], prefixes: set[str]) -> str:
+    """Returns the name of a tensor without optimizer state. `prefixes`: what precedes the names of tensors with state."""
+    if len(prefixes) == 1:
+        return key.removeprefix(next(iter(prefixes)))
+    first, _, rest = key.partition(".")
+    return rest if first in ("model", "state_dict", "app") and _nested(tensors, first) else key
 
 
 def _nested(keys: list[str], first: str) -> bool:

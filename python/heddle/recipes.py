@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -60,7 +61,22 @@ def _file_of(recipe: Recipe) -> Iterator[str]:
         path = os.path.join(place, "recipe.yaml")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(recipe, file, indent=1, default=_written)  # JSON is YAML
-        yield path
+        try:
+            yield path
+        except Error as error:
+            for each in error.all:
+                each.where, each.message, each.hint = _without_path([each.where, each.message, each.hint], path)
+                each.args = (each.code, each.where, each.message, each.hint)
+            raise
+
+
+def _without_path(value: Any, path: str) -> Any:
+    """Replaces the path and line of the temporary file of a mapping by ``recipe`` in the strings of a JSON value."""
+    if isinstance(value, str):
+        return re.sub(re.escape(path) + r"(:\d+)?", "recipe", value)
+    if isinstance(value, dict):
+        return {key: _without_path(each, path) for key, each in value.items()}
+    return [_without_path(each, path) for each in value] if isinstance(value, list) else value
 
 
 def _written(value: Any) -> Any:
@@ -101,10 +117,12 @@ def check(recipe: Recipe, world_size: int | Sequence[int] = 1, *, overrides: Map
     with _file_of(recipe) as path:
         records = _records(["check", path, "--world-size", ",".join(map(str, sizes)), *(["--elsewhere"] if elsewhere else []),
                             *_overrides(overrides)], len(sizes))
+        if isinstance(recipe, Mapping):
+            records = _without_path(records, path)
     return records if several else records[0]
 
 
-def _records(arguments: Sequence[str], count: int) -> list[dict[str, Any]]:
+def _records(arguments: Sequence[str], count: int | None = None) -> list[dict[str, Any]]:
     """Runs the program and returns the objects that it prints with --json. Raises the error that it reports."""
     done = subprocess.run([program(), *arguments, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           env=environment(), stdin=subprocess.DEVNULL)
@@ -112,14 +130,14 @@ def _records(arguments: Sequence[str], count: int) -> list[dict[str, Any]]:
     for record in records:
         if "error" in record:
             raise error_from_json(record)
-    if done.returncode != 0 or len(records) != count:
+    if done.returncode != 0 or len(records) != (count or len(records)):
         raise _failure(done.returncode, done.stderr)
     return records
 
 
 def plan(recipe: Recipe, world_size: int, *, device: str | None = None, machine: str | os.PathLike[str] | None = None,
          fix: Mapping[str, Any] | None = None, write: str | os.PathLike[str] | None = None,
-         overrides: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+         overrides: Mapping[str, Any] | None = None, **options: Any) -> list[dict[str, Any]]:
     """Finds the layouts of a run that fit a machine, as `heddle plan` does. No rank is started and no device is needed.
 
     Args:
@@ -134,9 +152,11 @@ def plan(recipe: Recipe, world_size: int, *, device: str | None = None, machine:
             ``gpus_per_node=8``.
 
     Returns:
-        A dict with ``device``, ``world_size``, ``row_length``, ``global_batch_size`` and ``layouts``: the fastest first,
-        each with its ``layout`` (values by key), ``peak_bytes`` of a rank, ``step_seconds``, ``tokens_per_second``,
-        ``mfu``, ``limit`` and ``parts`` (seconds).
+        A dict per layout that fits, the fastest first, then those that do not fit. Each has ``fits``, ``distributed`` (the
+        section of a recipe), ``local_batch_size``, ``layout`` (values of ``fix``), ``peak_bytes`` of a rank,
+        ``step_seconds``, ``tokens_per_second``, ``mfu`` (percent), ``limit`` and ``parts`` (seconds). A layout that does
+        not fit has ``change``: one value with which it is a layout that fits, or None. The first dict has the figures of
+        the ``search``.
 
     Raises:
         heddle.Error: for an invalid recipe, or if no layout fits.
@@ -146,7 +166,7 @@ def plan(recipe: Recipe, world_size: int, *, device: str | None = None, machine:
                  for part in (f"--{name.replace('_', '-')}", os.fspath(value) if isinstance(value, os.PathLike) else str(value))]
     arguments += [part for key, value in (fix or {}).items() for part in ("--fix", f"{key}={_plain(value)}")]
     with _file_of(recipe) as path:
-        return _records(["plan", path, "--world-size", str(world_size), *arguments, *_overrides(overrides)], 1)[0]
+        return _records(["plan", path, "--world-size", str(world_size), *arguments, *_overrides(overrides)])
 
 
 def _plain(value: Any) -> str:
@@ -246,10 +266,10 @@ def train(recipe: Recipe, *, ranks: int | None = None, on_step: Callable[[dict[s
         with Progress(progress) as bar:
             stopped = _follow(child, _Lines(file), lines, on_step, bar)
         output, errors = out.text(), err.text()
-    if stopped is not None:
-        raise stopped
-    if child.returncode != 0:
-        raise error_in_output(output) or _failure(child.returncode, errors)
+        if stopped is not None:
+            raise stopped
+        if child.returncode != 0:
+            raise error_in_output(output) or _failure(child.returncode, errors)
     return Trained(lines, output)
 
 

@@ -24,7 +24,8 @@ _NO_GRADIENT = _Tensor.grad.__set__
 _TRAINS = {_Tensor.requires_grad_, _Tensor.requires_grad.__set__}
 
 
-switched: set[int] = set()  # ids of parameters whose requires_grad was set; checked before the next training forward
+# Ids of parameters and shards whose requires_grad was set; checked before the next training forward of their model.
+switched: set[int] = set()
 
 
 class Released(torch.nn.Parameter):
@@ -58,6 +59,42 @@ class Released(torch.nn.Parameter):
         _refuse(self, "pickle")
 
 
+class ShardParameter(torch.nn.Parameter):
+    """This rank's shard of a parameter, a tensor apart from the module's own parameter. The engine sets its gradient, so
+    hooks of autograd on it would never run, and a change of its requires_grad would have no effect."""
+
+    _heddle_name: str
+
+    @property
+    def requires_grad(self) -> bool:
+        return _Tensor.requires_grad.__get__(self)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        switched.add(id(self))
+        _Tensor.requires_grad.__set__(self, value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> ShardParameter:
+        self.requires_grad = requires_grad
+        return self
+
+    def register_hook(self, hook: Any) -> NoReturn:
+        self._refuse_hook("register_hook")
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> NoReturn:
+        self._refuse_hook("register_post_accumulate_grad_hook")
+
+    def _refuse_hook(self, function: str) -> NoReturn:
+        raise Error("usage", self._heddle_name, f"'{function}' on this rank's shard would never run, because the engine "
+                    "sets the gradient after the backward", "read or change the gradient after the backward, or register "
+                    "a hook on a module")
+
+    def __deepcopy__(self, memo: Any) -> torch.nn.Parameter:
+        copied = torch.nn.Parameter(self.data.clone(memory_format=torch.preserve_format), self.requires_grad)
+        memo[id(self)] = copied
+        return copied
+
+
 def _name(func: Any) -> str:
     """Returns the name of a function or a property."""
     name = getattr(func, "__name__", str(func))
@@ -74,6 +111,15 @@ def _flat(args: Any, kwargs: Any) -> Any:
 
 def _refuse(parameter: Any, function: str) -> NoReturn:
     name = getattr(parameter, "_heddle_name", "?")
-    raise Error("usage", name, f"'{function}' reads values of the parameter '{name}', of which this rank only "
-                "has a shard", "use the shards of model.parameters(), read it within heddle.unsharded(model), save with "
-                "heddle.save or heddle.save_pretrained, and run a module through the whole model's forward")
+    raise Error("usage", name, f"'{function}' reads values of the parameter '{name}', of which this rank only has a shard",
+                "use the shards of model.parameters(), or read it within heddle.unsharded(model)." + _forward_hint(name)
+                + " Save with heddle.save or heddle.save_pretrained, and run a module through model(...)")
+
+
+def _forward_hint(name: str) -> str:
+    """Returns what to do if the forward of another module reads a parameter."""
+    module = name.rpartition(".")[0]
+    if not module:
+        return ""
+    return (f" If the model's forward reads it, pass root=['{module}'] to heddle.fully_shard, or name the module whose "
+            "forward reads it in units=.")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import threading
@@ -14,8 +15,8 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from . import optimizers
-from .errors import Error
-from .released import Released, switched
+from .errors import Error, in_terms_of_python
+from .released import Released, ShardParameter, switched
 from .units import Unit, Units, find_units
 from .world import World, init
 
@@ -38,7 +39,7 @@ class Sharded:
         self.units = units
         self._owners = _owners(model)  # modules and keys by parameter name
         given = [(unit.name or "root", list(unit.parameters.items()), unit.buffers) for unit in units]
-        ended = weakref.WeakMethod(self._release_all)
+        ended = weakref.WeakMethod(self._backward_ended)
 
         def backward_ended() -> None:
             call = ended()
@@ -49,12 +50,18 @@ class Sharded:
                                               backward_ended, averages)
         self.strategy: str = self.native.strategy()
         self._take_parameters()
-        self._trains = {name: each.requires_grad for unit in units for name, each in unit.parameters.items()}
         self.names = {id(each): name for unit in units for name, each in unit.parameters.items()}
         self.shards = [Shard(*each) for each in self.native.shards()]
+        self.splits = any(shard.axes for shard in self.shards)  # parameters are split over ranks
+        self.parameters = {name: each for unit in units for name, each in unit.parameters.items()}
+        tensors = [*self.parameters.items(), *((shard.name, shard.tensor) for shard in self.shards)]
+        self._trains = [(name, each, each.requires_grad) for name, each in tensors]
+        weakref.finalize(self, switched.difference_update, [id(each) for _, each in tensors])
         self._running = False  # a forward of the model is running
         self._thread = 0  # thread of that forward
         self._held = False  # parameters are whole for a scope
+        self._synchronizes = True  # backwards reduce gradients
+        self.unreduced = False  # a backward in no_sync() has accumulated gradients that no backward has reduced
         self._precision = [self.native.precision(index) for index in range(len(units))]
         self._autocast = self.native.autocast()
         self._release_all()
@@ -89,10 +96,20 @@ class Sharded:
             module._parameters[key] = tensor
         return tensor  # type: ignore[return-value]
 
+    def _backward_ended(self) -> None:
+        if self._running and any(self._freed):
+            raise Error("not_built", "heddle.fully_shard", "a backward of the model runs within its forward, and frees "
+                        f"parameters that the forward needs under the strategy '{self.strategy}'",
+                        "choose the strategy ddp or single")
+        if optimizers.accumulates():
+            self.unreduced = not self._synchronizes and self.strategy != "single"
+        self._release_all()
+
     def _release_all(self) -> None:
         if self._held:
             return
-        self._stack.clear()
+        if not self._running:
+            self._stack.clear()
         for parameters in self._freed:
             for parameter in parameters:
                 parameter.__class__ = Released
@@ -112,15 +129,26 @@ class Sharded:
     def _before(self, index: int) -> None:
         if self._runs_apart():
             return
-        self.native.before(index)
+        try:
+            self.native.before(index)
+        except Error as error:
+            raise self._explained(index, error) from None
         if self._stack:
             self._around[self._stack[-1]] = True
         self._stack.append(index)
         for parameter in self._freed[index]:
             parameter.__class__ = nn.Parameter
 
+    def _explained(self, index: int, error: Error) -> Error:
+        if "runs outside of a forward" not in error.message:
+            return in_terms_of_python(error)
+        unit = self.units[index]
+        return Error("usage", unit.name, f"this {type(unit.module).__name__} runs outside of a forward of the model",
+                     "call the model itself, model(...), and not model.forward(...), another of its methods or one of its "
+                     "modules. Without gradients these also run within heddle.unsharded(model)")
+
     def _after(self, index: int, result: Any) -> None:
-        if self._runs_apart():
+        if self._runs_apart() or not (self._running or self._stack):  # the second: _before() has raised
             return
         self.native.after(index, result)
         self._stack.pop()
@@ -146,13 +174,11 @@ class Sharded:
         if inputs is not None:
             args, kwargs = _cast(args, inputs), _cast(kwargs, inputs)
         try:
-            self._before(0)
             with self._autocasts():
                 result = call(*args, **kwargs)
             if outputs is not None:
                 result = _cast(result, outputs)
-            self._after(0, result)
-            self._end()
+            self._end(result)
             return result
         except BaseException:
             self._abandon()
@@ -171,20 +197,28 @@ class Sharded:
         self.native.begin(torch.is_grad_enabled())
         self._thread = threading.get_ident()
         self._running = True
+        try:
+            self._before(0)
+        except BaseException:
+            self._abandon()
+            raise
 
     def _check_switched(self) -> None:
         """Checks that requires_grad is as in fully_shard. Adapters may change it temporarily around a forward."""
-        for unit in self.units:
-            for name, parameter in unit.parameters.items():
-                if id(parameter) in switched and parameter.requires_grad != self._trains[name]:
-                    raise Error("usage", name, f"requires_grad is {parameter.requires_grad}, but it was "
-                                f"{self._trains[name]} in heddle.fully_shard", "freeze parameters before fully_shard")
-        switched.clear()
+        for name, parameter, trains in self._trains:
+            if id(parameter) in switched and parameter.requires_grad != trains:
+                raise Error("usage", name, f"requires_grad is {parameter.requires_grad}, but it was {trains} in "
+                            "heddle.fully_shard", "freeze parameters before fully_shard")
+        switched.difference_update(id(parameter) for _, parameter, _ in self._trains)
 
     @_disable
-    def _end(self) -> None:
-        self._running = False
-        self.native.end()
+    def _end(self, result: Any) -> None:
+        try:
+            self._after(0, result)
+            self._running = False
+            self.native.end()
+        except Error as error:
+            raise in_terms_of_python(error) from None
 
     @_disable
     def _abandon(self) -> None:
@@ -194,29 +228,76 @@ class Sharded:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[dict[str, torch.Tensor]]:
-        """Yields every whole parameter by name, within a scope."""
+        """Yields every whole parameter by name, within a scope. Edits within it are written back to the shards."""
         self.world.check_process()
         whole = self.native.hold_whole()
         self._held = True
         for parameters in self._freed:
             for parameter in parameters:
                 parameter.__class__ = nn.Parameter
+        versions = self._versions()
+        edited = False
         try:
             yield whole
+            edited = self._write_back(versions)
         finally:
             self._held = False
             self._release_all()
             self.native.release_whole()
+        if edited:
+            self.native.parameters_changed()
+
+    def _versions(self) -> dict[int, int]:
+        """Returns the version counters of parameters and shards, which in-place operations increment."""
+        return {id(each): each._version for _, each, _ in self._trains}
+
+    def _write_back(self, versions: dict[int, int]) -> bool:
+        """Copies edits of whole parameters to the shards. Returns whether a parameter or a shard was edited."""
+        edited = {key for key, version in self._versions().items() if version != versions[key]}
+        unseen = []  # shards whose values differ from the whole parameter, though no operation was counted
+        for shard in self.shards:
+            parameter = self.parameters[shard.name]
+            if parameter is shard.tensor or shard.tensor.numel() == 0:
+                continue
+            if id(parameter) in edited:
+                if id(shard.tensor) in edited:
+                    raise Error("usage", shard.name, "the whole parameter and its shard have both changed within "
+                                "heddle.unsharded", "change either the parameters of modules or the shards of "
+                                "model.parameters()")
+                shard.write_back(parameter)
+            elif id(shard.tensor) not in edited:
+                unseen.append((shard, shard.differences(parameter).any()))
+        _check_unseen(unseen)
+        return bool(edited)
 
     # -- gradients
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
+        kept, self._synchronizes = self._synchronizes, False
         self.native.synchronize(False)
         try:
             yield
         finally:
-            self.native.synchronize(True)
+            self._synchronizes = kept
+            self.native.synchronize(kept)
+
+    def check_reduced(self, what: str) -> None:
+        """Checks that the gradients are those of all ranks, before `what` reads them."""
+        if self.unreduced:
+            raise Error("usage", what, "the last backward ran within model.no_sync(), so the gradients of the ranks are not "
+                        "reduced", "run the last backward of a step outside of no_sync()")
+
+    def gradients_reset(self) -> None:
+        """Called after a zero_grad(). The engine keeps what no_sync() has accumulated apart from the shards' gradients."""
+        if not self.unreduced:
+            return
+        if any(self._freed):
+            raise Error("usage", "zero_grad", "the gradients that backwards within model.no_sync() have accumulated cannot "
+                        f"be discarded under the strategy '{self.strategy}'",
+                        "run a backward outside of no_sync() before zero_grad()")
+        gradients = [shard.tensor.grad for shard in self.shards]
+        self.unreduced = any(each is not None and bool(each.any()) for each in gradients)
 
     def model(self) -> nn.Module:
         model = self._model()
@@ -246,9 +327,38 @@ class Shard:
     """
 
     def __init__(self, name: str, tensor: torch.Tensor, shape: list[int], offset: list[int], axes: list[str]) -> None:
-        if not isinstance(tensor, nn.Parameter) and type(tensor) is torch.Tensor:
-            tensor.__class__ = nn.Parameter
+        if type(tensor) is torch.Tensor:
+            tensor.__class__ = ShardParameter
+            tensor._heddle_name = name  # type: ignore[attr-defined]
         self.name, self.tensor, self.shape, self.offset, self.axes = name, tensor, shape, offset, axes
+
+
+    def differences(self, whole: torch.Tensor) -> torch.Tensor:
+        """Returns which elements differ from the whole parameter, whose dtype may be narrower. NaN differs from nothing."""
+        box = self._box(whole)
+        return (box != self.tensor.to(box.dtype)) & (box == box)
+
+    def write_back(self, whole: torch.Tensor) -> None:
+        """Copies the elements of the whole parameter that differ."""
+        box = self._box(whole)
+        with torch.no_grad():
+            self.tensor.copy_(torch.where(box == self.tensor.to(box.dtype), self.tensor, box.to(self.tensor.dtype)))
+
+    def _box(self, whole: torch.Tensor) -> torch.Tensor:
+        box = whole.detach()
+        for dim, (offset, size) in enumerate(zip(self.offset, self.tensor.shape, strict=True)):
+            box = box.narrow(dim, offset, size)
+        return box
+
+
+def _check_unseen(unseen: Sequence[tuple[Shard, torch.Tensor]]) -> None:
+    """Checks that no shard differs from its whole parameter at the end of a scope in which neither was edited."""
+    if not unseen or not bool(torch.stack([each for _, each in unseen]).any()):
+        return
+    name = next(shard.name for shard, differs in unseen if bool(differs))
+    raise Error("usage", name, "the whole parameter and its shard differ at the end of heddle.unsharded, but no in-place "
+                "operation on either was seen", "edit the parameter itself, not its .data. After a change of shards outside "
+                "of an optimizer call heddle.parameters_changed(model)")
 
 
 def _hooks_of(sharded: "weakref.ref[Sharded]", index: int) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -308,6 +418,10 @@ class _ShardedModel:
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         for _, parameter in self.named_parameters(recurse=recurse):
             yield parameter
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)  # type: ignore[misc]
+        self._heddle.gradients_reset()
 
     def no_sync(self) -> Any:
         """Disables gradient reduction within a scope, for all microbatches of a step except the last."""
@@ -376,6 +490,9 @@ def configuration_of(model: nn.Module, config: Any, fields: Mapping[str, Any]) -
                     "pass the fields either in the file or as keywords")
     if isinstance(config, (str, os.PathLike)):
         return "", os.fspath(config)
+    if config is not None and not isinstance(config, Mapping):
+        raise Error("usage", "config", f"{config!r} is neither a path nor a mapping", "pass the path of a recipe, or a "
+                    "mapping with the section distributed")
     devices = {parameter.device.type for parameter in model.parameters()} - {"meta"}
     section: dict[str, Any] = {"distributed": dict(fields)}
     if config is None and fields.get("strategy", "fsdp2") == "fsdp2" and fields.get("mp_policy") is None:
@@ -406,6 +523,30 @@ def errors_of_keywords() -> Iterator[None]:
         raise
 
 
+def _check_ranks(world: World, units: Sequence[Unit], gradients: str) -> None:
+    """Checks that all ranks have the same parameters and units. A collective of every rank."""
+    if world.size == 1:
+        return
+    parameters = {name: each for unit in units for name, each in unit.parameters.items()}
+    parts = {
+        "parameters": [f"{name} {list(each.shape)} {each.dtype} requires_grad={each.requires_grad}"
+                       for name, each in sorted(parameters.items())],
+        "units": [unit.name or "(root)" for unit in units],
+        "gradients": [gradients],
+    }
+    key = world.key("fully_shard")
+    digests = world.native.exchange(key, hashlib.sha256(json.dumps(parts).encode()).hexdigest())
+    if len(set(digests)) == 1:
+        return
+    first, *others = [json.loads(text) for text in world.native.exchange(key + " parts", json.dumps(parts))]
+    rank, other = next((rank, other) for rank, other in enumerate(others, 1) if other != first)
+    part = next(name for name in parts if first[name] != other[name])
+    extra = {0: set(first[part]) - set(other[part]), rank: set(other[part]) - set(first[part])}
+    found = " and ".join(f"only rank {number} has {min(names)}" for number, names in extra.items() if names)
+    raise Error("usage", "heddle.fully_shard", f"the {part} of the ranks differ: {found or 'their order'}",
+                "build the same model and pass the same arguments on every rank")
+
+
 def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, root: Units = (), gradients: str = "average",
                 from_pretrained_dir: str | None = None, **fields: Any) -> nn.Module:
     """Applies a strategy of heddle to a model in place. A collective of every rank.
@@ -413,8 +554,8 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
     Args:
         model: a model on the device of the run (rank 0's values are used), or on meta.
         config: the path of a recipe or a mapping, whose ``distributed:`` section is used.
-        units: modules that are each gathered, run and released together: a list of modules, classes, class names, paths
-            or path patterns, or a function of path and module. Default: the layers in transformers'
+        units: modules that are each gathered, run and released together: one or a list of modules, classes, class names,
+            paths or path patterns, or a function of path and module. Default: the layers in transformers'
             ``_no_split_modules``, and embeddings and linear layers outside of them. Without such layers, the members of
             every ``ModuleList`` and ``Sequential``.
         root: modules that are not units, in the same forms: those whose parameters the model's own forward reads, as a
@@ -433,6 +574,8 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
     Raises:
         heddle.Error: for a field or a strategy that is refused, with its place.
     """
+    if not isinstance(model, nn.Module):
+        raise Error("usage", "heddle.fully_shard", f"{model!r} is not a module", "pass an instance of torch.nn.Module")
     if gradients not in ("average", "sum"):
         raise Error("usage", "gradients", f"{gradients!r} is unknown", "use 'average' or 'sum'")
     if "_heddle" in model.__dict__:
@@ -442,6 +585,7 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
     ranks = init()
     configuration, origin = configuration_of(model, config, fields)
     found = find_units(model, units, root)
+    _check_ranks(ranks, found, gradients)
     source = None
     if any(parameter.is_meta for parameter in model.parameters()):
         from .files import source_of

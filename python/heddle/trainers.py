@@ -8,6 +8,7 @@ from typing import Any, Mapping
 import torch
 
 from . import state
+from .errors import Error
 from .sharding import fully_shard
 
 _FOLDER = "heddle"  # in a checkpoint of the trainer
@@ -49,9 +50,15 @@ class HfTrainer:
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         """Applies the strategy to the model before the optimizer is created."""
+        self._check_best_model()
         if "_heddle" not in self.model.__dict__:
             prepare(self.accelerator, self.model, **{"root": self._root(), **self._heddle_options})
         return super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
+
+    def _check_best_model(self) -> None:
+        if self.args.load_best_model_at_end and self.args.save_only_model:
+            raise Error("usage", "load_best_model_at_end", "the best model is loaded from the folder heddle/ of its checkpoint, "
+                        "which save_only_model=True does not write", "set save_only_model or load_best_model_at_end to False")
 
     def _root(self) -> list[Any]:
         """Returns the head if a trainer of TRL reads its weight outside of its forward (fused losses)."""
@@ -73,27 +80,26 @@ class HfTrainer:
         folder = os.path.join(output_dir, _FOLDER)
         if self.args.should_save:  # transformers overwrites too
             shutil.rmtree(folder, ignore_errors=True)
-        state.save(folder, self.model, _inner(self.optimizer))
+        state.save(folder, self.model, self.optimizer)
         if self.args.should_save:
             torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Does nothing: the parameters are loaded with the optimizer state, once the model is sharded."""
 
+    def _load_best_model(self) -> None:
+        """Loads the parameters and buffers of the best checkpoint. As in transformers, the optimizer is not changed."""
+        if "_heddle" not in self.model.__dict__:
+            return super()._load_best_model()  # type: ignore[misc]
+        state.load(os.path.join(self.state.best_model_checkpoint, _FOLDER), self.model)
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
-        state.load(os.path.join(checkpoint, _FOLDER), self.model, _inner(self.optimizer))
+        state.load(os.path.join(checkpoint, _FOLDER), self.model, self.optimizer)
         self.lr_scheduler.load_state_dict(torch.load(os.path.join(checkpoint, _SCHEDULER), weights_only=True))
 
 
 def default_fields() -> dict[str, Any]:
     """Returns the default arguments of `heddle.fully_shard` for a trainer."""
     return {"strategy": "fsdp2", "mp_policy": {"param_dtype": "float32", "reduce_dtype": "float32"}}
-
-
-def _inner(optimizer: Any) -> Any:
-    """Returns the torch optimizer inside accelerate's wrapper."""
-    return getattr(optimizer, "optimizer", optimizer)
-
-

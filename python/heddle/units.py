@@ -3,14 +3,14 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from typing import Any, Callable, Iterable, Iterator, Sequence, Union
+from typing import Callable, Iterable, Iterator, Sequence, Union
 
 import torch
 from torch import nn
 
 from .errors import Error
 
-Units = Union[None, Callable[[str, nn.Module], bool], Sequence[Union[str, nn.Module, type]]]
+Units = Union[None, str, nn.Module, type, Callable[[str, nn.Module], bool], Sequence[Union[str, nn.Module, type]]]
 
 
 @dataclasses.dataclass
@@ -32,24 +32,40 @@ def _matches(wanted: str, name: str, module: nn.Module) -> bool:
     return wanted == type(module).__name__ or fnmatch.fnmatchcase(name, wanted)
 
 
-def _chosen(model: nn.Module, units: Units) -> list[tuple[str, nn.Module]]:
-    """Returns the modules that the user selects by modules, classes, class names, paths, path patterns, or a function."""
+def _chosen(model: nn.Module, units: Units, argument: str) -> list[tuple[str, nn.Module]]:
+    """Returns the modules that the user selects by modules, classes, class names, paths, path patterns, or a function.
+    `argument`: name of the user's argument."""
     named = [(name, module) for name, module in model.named_modules() if module is not model]
-    if callable(units) and not isinstance(units, (list, tuple)):
+    if units is None or isinstance(units, (str, nn.Module, type)):
+        units = [] if units is None else [units]
+    if callable(units):
         return [(name, module) for name, module in named if units(name, module)]
+    if not isinstance(units, Iterable):
+        raise _unknown(argument, units)
     found: dict[int, tuple[str, nn.Module]] = {}
-    for wanted in units or ():
-        if isinstance(wanted, nn.Module):
-            hits = [each for each in named if each[1] is wanted]
-        elif isinstance(wanted, type):
-            hits = [each for each in named if isinstance(each[1], wanted)]
-        else:
-            hits = [each for each in named if _matches(wanted, *each)]
+    for wanted in units:
+        hits = _hits(named, wanted, argument)
         if not hits:
-            raise Error("usage", "units", f"no module of {type(model).__name__} is {wanted!r}",
-                        "use modules, their classes, their paths or patterns such as 'model.layers.*'")
+            raise Error("usage", argument, f"no module of {type(model).__name__} is {wanted!r}", _FORMS)
         found.update((id(module), (name, module)) for name, module in hits)
     return [each for each in named if id(each[1]) in found]
+
+
+_FORMS = "use modules, their classes, their paths or patterns such as 'model.layers.*'"
+
+
+def _unknown(argument: str, value: object) -> Error:
+    return Error("usage", argument, f"{value!r} selects no modules", _FORMS + ", or a function of path and module")
+
+
+def _hits(named: list[tuple[str, nn.Module]], wanted: object, argument: str) -> list[tuple[str, nn.Module]]:
+    if isinstance(wanted, nn.Module):
+        return [each for each in named if each[1] is wanted]
+    if isinstance(wanted, type):
+        return [each for each in named if isinstance(each[1], wanted)]
+    if isinstance(wanted, str):
+        return [each for each in named if _matches(wanted, *each)]
+    raise _unknown(argument, wanted)
 
 
 def _layers(model: nn.Module) -> set[str]:
@@ -98,8 +114,8 @@ def _own(modules: Iterable[nn.Module]) -> Iterator[nn.Parameter]:
 def find_units(model: nn.Module, units: Units = None, root: Units = ()) -> list[Unit]:
     """Returns the units of a model in the order of its modules, beginning with the root. A parameter belongs to the
     innermost unit that contains its module. `root`: modules that are not units."""
-    chosen = _default(model) if units is None else _chosen(model, units)
-    rooted = {id(module) for _, module in _chosen(model, root)}
+    chosen = _default(model) if units is None else _chosen(model, units, "units")
+    rooted = {id(module) for _, module in _chosen(model, root, "root")}
     chosen = [each for each in chosen if id(each[1]) not in rooted]
     names = _names(model)
     inside = {id(module) for _, module in chosen}

@@ -21,8 +21,10 @@ if not MISSING:
         def __init__(self):
             super().__init__()
             self.model, self.losses, self.norms, self.validated = llama(), [], [], []
+            self.register_buffer("seen", torch.zeros((), dtype=torch.long))
 
         def training_step(self, batch, index):
+            self.seen += 1
             loss = self.model(input_ids=batch, labels=batch).loss
             self.losses.append(loss.item())
             return loss
@@ -63,7 +65,8 @@ def trained(place):
     whole = heddle.full_state_dict(resumed)
     difference = max(((values[name] - whole[name]).abs().max().item() for name in whole), default=0.0)
     return {"ddp": (ddp.losses, ddp.norms, ddp.validated), "heddle": (ours.losses, ours.norms, ours.validated), "kept": kept,
-            "resumed": resumed.losses, "difference": difference, "names": len(values), "predicted": len(predicted)}
+            "resumed": resumed.losses, "difference": difference, "names": len(values), "predicted": len(predicted),
+            "seen": [ours.seen.item(), resumed.seen.item()]}
 
 
 @unittest.skipIf(MISSING, MISSING)
@@ -78,7 +81,8 @@ class LightningTest(unittest.TestCase):
                     self.assertAlmostEqual(one / other, 1, delta=bar)
             self.assertEqual(len(result["heddle"][1]), 8)
             self.assertEqual(result["kept"], [f"step={step}.ckpt{end}" for step in (4, 8) for end in ("", ".heddle")])
-            self.assertEqual(result["names"], 30)
+            self.assertEqual(result["names"], 31)
+            self.assertEqual(result["seen"], [16, 16])
             self.assertEqual(len(result["resumed"]), 8)
             for one, other in zip(result["resumed"], result["heddle"][0][-len(result["resumed"]):]):
                 self.assertAlmostEqual(one / other, 1, delta=1e-5)

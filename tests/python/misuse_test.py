@@ -4,6 +4,7 @@ HEDDLE_MISUSES=300 sets the number of misuses, HEDDLE_MISUSE_SEED=N the seed.
 """
 import copy
 import gc
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -412,6 +413,187 @@ def misuse_on_one_rank(seed):
                 with case.model.no_sync():
                     case.model(case.x).sum().backward()
                 return kind
+
+
+def accumulate(case):
+    with case.model.no_sync():
+        case.model(case.x).sum().backward()
+
+
+def backward(case):
+    case.model(case.x).sum().backward()
+
+
+def step_of(make):
+    """Returns a misuse: a step of the optimizer that `make` creates from the matrices of the model."""
+    def misuse(case):
+        backward(case)
+        make([each for each in case.model.parameters() if each.dim() == 2]).step(lambda: case.model(case.x).sum())
+    return misuse
+
+
+def freeze(case):
+    case.shard.requires_grad_(False)
+    case.step()
+
+
+def freeze_by_attribute(case):
+    case.shard.requires_grad = False
+    case.step()
+
+
+def clip_without_reduction(case):
+    accumulate(case)
+    heddle.clip_grad_norm_(case.model, 1.0)
+
+
+def clip_by_torch_without_reduction(case):
+    accumulate(case)
+    nn.utils.clip_grad_norm_(case.model.parameters(), 1.0)
+
+
+def step_without_reduction(case):
+    accumulate(case)
+    case.optimizer.step()
+
+
+def step_with_a_closure(case):
+    def closure():
+        accumulate(case)
+        return 0.0
+    case.optimizer.step(closure)
+
+
+def zero_grad_of_the_model(case):
+    accumulate(case)
+    case.model.zero_grad()
+
+
+def zero_grad_of_the_optimizer(case):
+    accumulate(case)
+    case.optimizer.zero_grad()
+
+
+def clip_a_module(case):
+    backward(case)
+    nn.utils.clip_grad_norm_(case.model.blocks.parameters(), 1.0)
+
+
+def clip_values_of_a_module(case):
+    backward(case)
+    nn.utils.clip_grad_value_(case.model.blocks.parameters(), 1.0)
+
+
+def edit_data(case):
+    with heddle.unsharded(case.model):
+        case.model.blocks[0].up.weight.data.mul_(2)
+
+
+def edit_twice(case):
+    with heddle.unsharded(case.model):
+        case.model.blocks[0].up.weight.mul_(2)
+        for shard in case.model.parameters():
+            shard.mul_(3)
+
+
+def weight_of_a_unit(case):
+    case.model.norm.register_forward_hook(lambda module, given, out: out @ case.model.blocks[0].down.weight)
+    case.step()
+
+
+SPLITTING = ("fsdp2", "megatron_fsdp")  # parameters are split over ranks
+FREEING = (*SPLITTING, "megatron")  # modules compute with tensors other than the shards
+ALL = (*FREEING, "ddp")
+# misuse: strategies, the misuse, a part of the error
+REFUSED = {
+    "Adafactor": (SPLITTING, step_of(lambda given: torch.optim.Adafactor(given)), "Adafactor: this optimizer needs whole"),
+    "subclass": (SPLITTING, step_of(lambda given: type("Own", (torch.optim.Adafactor,), {})(given)), "Own: this optimizer"),
+    "Muon": (SPLITTING, step_of(lambda given: torch.optim.Muon(given)), "choose the strategy ddp, or an optimizer that"),
+    "LBFGS": (SPLITTING, step_of(lambda given: torch.optim.LBFGS(given)), "LBFGS: this optimizer needs whole parameters"),
+    "freeze": (FREEING, freeze, "requires_grad is False, but it was True in heddle.fully_shard"),
+    "freeze by attribute": (FREEING, freeze_by_attribute, "freeze parameters before fully_shard"),
+    "register_hook": (FREEING, lambda case: case.shard.register_hook(fail), "'register_hook' on this rank's shard would never"),
+    "gradient hook": (FREEING, lambda case: case.shard.register_post_accumulate_grad_hook(fail), "would never run"),
+    "clip in no_sync": (ALL, clip_without_reduction, "clip_grad_norm_: the last backward ran within model.no_sync()"),
+    "torch's clip in no_sync": (ALL, clip_by_torch_without_reduction, "the last backward ran within model.no_sync()"),
+    "step in no_sync": (ALL, step_without_reduction, "AdamW.step: the last backward ran within model.no_sync()"),
+    "step of a closure in no_sync": (ALL, step_with_a_closure, "AdamW.step: the last backward ran within model.no_sync()"),
+    "zero_grad of the model": (FREEING, zero_grad_of_the_model, "run a backward outside of no_sync() before zero_grad()"),
+    "zero_grad of the optimizer": (FREEING, zero_grad_of_the_optimizer, "cannot be discarded under the strategy"),
+    "clip a module": (FREEING, clip_a_module, "clip all parameters of the model together"),
+    "clip values of a module": (FREEING, clip_values_of_a_module, "clip all parameters of the model together"),
+    "edit data": (SPLITTING, edit_data, "edit the parameter itself, not its .data"),
+    "edit twice": (SPLITTING, edit_twice, "the whole parameter and its shard have both changed"),
+    "forward": (ALL, lambda case: case.model.forward(case.x), "call the model itself, model(...)"),
+    "module": (ALL, lambda case: case.model.blocks[1](case.x), "blocks.1: this Block runs outside of a forward of the model"),
+    "weight of a unit": (FREEING, weight_of_a_unit, "pass root=['blocks.0.down'] to heddle.fully_shard"),
+    "backward in a forward": (("megatron",), lambda case: backward_in_a_forward(case), "choose the strategy ddp or single"),
+    "a single pattern": (ALL, lambda case: heddle.fully_shard(Net(), units="none.*"), "units: no module of Net is 'none.*'"),
+    "root": (ALL, lambda case: heddle.fully_shard(Net(), root=["none"]), "root: no module of Net is 'none'"),
+    "units of numbers": (ALL, lambda case: heddle.fully_shard(Net(), units=[3]), "units: 3 selects no modules"),
+    "a number of units": (ALL, lambda case: heddle.fully_shard(Net(), units=3), "units: 3 selects no modules"),
+    "config": (ALL, lambda case: heddle.fully_shard(Net(), config=3), "config: 3 is neither a path nor a mapping"),
+    "no module": (ALL, lambda case: heddle.fully_shard("x"), "heddle.fully_shard: 'x' is not a module"),
+    "a class": (ALL, lambda case: heddle.fully_shard(Net), "pass an instance of torch.nn.Module"),
+}
+
+
+def backward_in_a_forward(case):
+    case.model.blocks[1].register_forward_hook(lambda module, given, out: torch.autograd.grad(out.sum(), given, retain_graph=True))
+    case.x.requires_grad_()
+    case.step()
+
+
+def refused():
+    """Returns the strategy, the name and the error of each misuse of REFUSED."""
+    heddle.init(timeout=TIMEOUT)
+    found = []
+    for name, (strategies, misuse, _) in REFUSED.items():
+        for strategy in strategies:
+            case = Case(strategy, random.Random(3))
+            try:
+                misuse(case)
+                found.append((strategy, name, "nothing"))
+            except heddle.Error as error:
+                found.append((strategy, name, str(error)))
+            kept.append(case)
+    return found
+
+
+def differing_ranks(kind):
+    """Returns the error of fully_shard, or of the next forward, if rank 1 differs from rank 0."""
+    differs = heddle.init(timeout=TIMEOUT).rank == 1
+    widths = (WIDTH, 32, 8, 24, 40)[:5 if differs and kind == "layers" else 4]
+    net = nn.Sequential(*(nn.Linear(*pair) for pair in itertools.pairwise(widths)))
+    if differs and kind == "frozen":
+        net[1].requires_grad_(False)
+    try:
+        heddle.fully_shard(net, units=["0", "2"] if differs and kind == "units" else None,
+                           gradients="sum" if differs and kind == "gradients" else "average")
+        for step in range(2):
+            if differs and kind == "evaluation" and step == 1:
+                with torch.no_grad():
+                    net(torch.ones(1, WIDTH))
+            net(torch.ones(1, WIDTH)).sum().backward()
+        return "nothing"
+    except heddle.Error as error:
+        return str(error)
+
+
+@unittest.skipIf(MISSING, MISSING)
+class RefusalTest(unittest.TestCase):
+    def test_names_what_to_do(self):
+        for found in ranks.run(refused, 2):
+            for strategy, name, error in found:
+                with self.subTest(f"{strategy}, {name}"):
+                    self.assertIn(REFUSED[name][2], error)
+
+    def test_ranks_that_differ(self):
+        for kind, expected in {"layers": "only rank 1 has 3.bias", "frozen": "only rank 1 has 1.bias", "units": "only rank 0 has 1",
+                               "gradients": "only rank 1 has sum", "evaluation": "run the same calls on every rank"}.items():
+            with self.subTest(kind):
+                for error in ranks.run(differing_ranks, 2, kind=kind):
+                    self.assertIn(expected, error)
 
 
 @unittest.skipIf(MISSING, MISSING)

@@ -92,5 +92,5 @@ def batch(name, step, rank, images=True):
     if name == "Qwen2-VL" and images:
         ids[:, 2:6] = 60
         given.update(pixel_values=torch.randn(2 * 16, 3 * 2 * 4 * 4, generator=generator),
-                     image_grid_thw=torch.tensor([[1, 4, 4]] * 2))
+                     image_grid_thw=torch.tensor([[1, 4, 4]] * 2), mm_token_type_ids=(ids == 60).int())
     return given

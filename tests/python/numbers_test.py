@@ -163,6 +163,95 @@ def whole_at_once(layers):
     return found[0]
 
 
+def trained(fields, rank):
+    """Returns a model under heddle after one backward, and the model in plain PyTorch with the same gradients."""
+    size = heddle.init().size
+    model, plain = heddle.fully_shard(llama(), **fields), llama()
+    for each in range(size):
+        batch = tokens(0, each)
+        (plain(input_ids=batch, labels=batch).loss / size).backward()
+    batch = tokens(0, rank)
+    model(input_ids=batch, labels=batch).loss.backward()
+    return model, plain
+
+
+def difference(model, plain):
+    """Returns the largest difference of a parameter."""
+    whole = heddle.full_state_dict(model, rank0_only=False)
+    return max((whole[name] - each).abs().max().item() for name, each in plain.state_dict().items())
+
+
+def clipped_by_norm(strategies):
+    """Returns norms and the parameters' difference after torch's get_total_norm and clip_grads_with_norm_."""
+    utils, results, rank = torch.nn.utils, [], heddle.init().rank
+    for strategy in strategies:
+        models = trained(STRATEGIES[strategy][1], rank)
+        norms = []
+        for model in models:
+            norms.append(utils.get_total_norm([each.grad for each in model.parameters()]))
+            utils.clip_grads_with_norm_(model.parameters(), 0.01, norms[-1])
+            torch.optim.SGD(model.parameters(), lr=1.0).step()
+        results.append((strategy, *(each.item() for each in norms), difference(*models)))
+    return results
+
+
+def edited(strategies):
+    """Returns the difference of parameters and of the loss after edits within heddle.unsharded."""
+    results, rank = [], heddle.init().rank
+    for strategy in strategies:
+        model, plain = trained(STRATEGIES[strategy][1], rank)
+        with heddle.unsharded(model), torch.no_grad():
+            for each in (model, plain):
+                each.model.layers[0].mlp.up_proj.weight.mul_(2)
+                each.model.layers[1].input_layernorm.weight[3:] = 5
+                each.model.norm.weight.add_(1)
+        batch = tokens(3, rank)
+        with torch.no_grad():
+            losses = [each(input_ids=batch, labels=batch).loss.item() for each in (model, plain)]
+        results.append((strategy, difference(model, plain), abs(losses[0] - losses[1])))
+    return results
+
+
+def overflowed(strategies):
+    """Returns the scale, and whether a shard has changed, after an Inf in a gradient of one rank."""
+    rank, results = heddle.init().rank, []
+    for strategy in strategies:
+        model, _ = trained(STRATEGIES[strategy][1], rank)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler.scale(torch.zeros(()))
+        if rank == 1:
+            next(each.grad for each in model.parameters() if each.grad is not None and each.numel()).view(-1)[0] = torch.inf
+        before = [each.detach().clone() for each in model.parameters()]
+        scaler.step(optimizer)
+        scaler.update()
+        changed = any(not torch.equal(*pair) for pair in zip(before, model.parameters()))
+        results.append((strategy, scaler.get_scale(), changed))
+    return results
+
+
+def discarded():
+    """Returns the parameters' difference if zero_grad() discards a microbatch of no_sync() under ddp."""
+    model, plain = trained(STRATEGIES["ddp"][1], heddle.init().rank)
+    torch.optim.SGD(model.parameters(), lr=0.1).zero_grad()
+    plain.zero_grad()
+    with model.no_sync():
+        model(input_ids=tokens(5, 0), labels=tokens(5, 0)).loss.backward()
+    model.zero_grad()
+    for each in (model, plain):
+        each(input_ids=tokens(6, 0), labels=tokens(6, 0)).loss.backward()
+        torch.optim.SGD(each.parameters(), lr=1.0).step()
+    return difference(model, plain)
+
+
+def first_compiled(strategy):
+    """Returns the losses of a compiled model in a process that has run no other model."""
+    return ours(llama, STRATEGIES[strategy][1], compiled=True)[0]
+
+
+SHARDING = ("fsdp2", "megatron_fsdp", "megatron")
+
+
 @unittest.skipIf(MISSING, MISSING)
 class StepsTest(unittest.TestCase):
     def compare(self, size):
@@ -190,6 +279,38 @@ class StepsTest(unittest.TestCase):
                     for (loss, norm), (mine, my_norm) in zip(theirs, ours, strict=True):
                         self.assertAlmostEqual(mine, loss, delta=1e-4 * loss)
                         self.assertAlmostEqual(my_norm / norm, 1, delta=1e-3)
+
+    def test_norm_for_clipping(self):
+        for found in ranks.run(clipped_by_norm, 2, strategies=SHARDING):
+            for strategy, norm, expected, error in found:
+                with self.subTest(strategy):
+                    self.assertAlmostEqual(norm / expected, 1, delta=1e-5)
+                    self.assertLess(error, 1e-6)
+
+    def test_edits_within_unsharded(self):
+        for found in ranks.run(edited, 2, strategies=SHARDING):
+            for strategy, error, loss in found:
+                with self.subTest(strategy):
+                    self.assertEqual(error, 0)
+                    self.assertLess(loss, 1e-5)
+
+    def test_overflow_on_one_rank(self):
+        for found in ranks.run(overflowed, 2, strategies=SHARDING[:2]):
+            for strategy, scale, changed in found:
+                with self.subTest(strategy):
+                    self.assertEqual((scale, changed), (4.0, False))
+
+    def test_zero_grad_discards_under_ddp(self):
+        for error in ranks.run(discarded, 2):
+            self.assertLess(error, 1e-6)
+
+    def test_compiled_first(self):
+        expected = reference(llama, 2)[0]
+        for strategy in SHARDING:
+            with self.subTest(strategy):
+                results = ranks.run(first_compiled, 2, strategy=strategy)
+                for mine, theirs in zip(zip(*results, strict=True), expected, strict=True):
+                    self.assertAlmostEqual(sum(mine) / 2, theirs, delta=1e-5)
 
     def test_at_most_two_layers_are_gathered(self):
         for found in ranks.run(whole_at_once, 2, layers=24):

@@ -1,8 +1,10 @@
 """Tests of checkpoints across strategies and ranks, exports, models on meta, whole and released parameters."""
 import copy
 import os
+import pathlib
 import tempfile
 import unittest
+import warnings
 
 try:
     import torch
@@ -175,8 +177,247 @@ def optimizers_and_clipping(strategy):
     return said, whole, torch.nn.utils.clip_grad_norm_(plain.parameters(), 1e9).item()
 
 
+def branches(layers=3):
+    """Returns a model of linear layers, of which the last is not used."""
+    class Branches(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(layers))
+            self.used = layers - 1
+
+        def forward(self, x):
+            for layer in self.layers[:self.used]:
+                x = layer(x)
+            return x.square().mean()
+    torch.manual_seed(1)
+    return Branches()
+
+
+def steps(model, optimizer, numbers):
+    losses = []
+    for number in numbers:
+        loss = model(torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * number + heddle.init().rank)))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def contents(optimizer):
+    """Returns copies of the state and the options of an optimizer."""
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    return copy.deepcopy([[dict(optimizer.state[each]) if each in optimizer.state else None for each in parameters], groups])
+
+
+def saved_with_unused_parameters(strategies, place):
+    """Saves between steps. Returns whether the optimizer was unchanged, whether a second run that loads the checkpoint has
+    the same optimizer state, and the losses of both runs after that."""
+    results = {}
+    for strategy in strategies:
+        where = os.path.join(place, strategy)
+        fields = STRATEGIES[strategy][1]
+        made = []
+        for _ in range(2):
+            model = heddle.fully_shard(branches(), **fields)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, eps=1e-3)
+            made.append((model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 100)))
+        (model, optimizer, _), (second, resumed, _) = made
+        calls = []
+        optimizer.register_step_post_hook(lambda *_: calls.append(1))
+        steps(model, optimizer, range(3))
+        before, count = contents(optimizer), len(calls)
+        heddle.save(where, model, optimizer)
+        unchanged = str(contents(optimizer)) == str(before) and len(calls) == count
+        steps(second, resumed, range(5, 7))
+        second.used = 3  # gives the unused layer a state that the checkpoint lacks
+        steps(second, resumed, range(1))
+        heddle.load(where, second, resumed)
+        model.used = 3
+        results[strategy] = [unchanged, str(contents(resumed)) == str(before), steps(model, optimizer, range(3, 5)),
+                             steps(second, resumed, range(3, 5))]
+    return results
+
+
+def with_buffers():
+    class Buffers(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)])
+            self.register_buffer("mean", torch.zeros(3))
+            self.register_buffer("scratch", torch.zeros(1), persistent=False)
+
+        def forward(self, x):
+            self.mean = self.mean * 0.5 + 1  # replaces the tensor
+            self.scratch += 1
+            for layer in self.layers:
+                x = layer(x)
+            return x.square().mean()
+    torch.manual_seed(1)
+    return Buffers()
+
+
+def values_of_buffers(model):
+    return {name: buffer.tolist() for name, buffer in model.named_buffers()}
+
+
+def restored_buffers(strategies, place):
+    """Returns the buffers that were saved and those that were loaded, then those after a load without values."""
+    results = {}
+    for strategy in strategies:
+        where = os.path.join(place, strategy)
+        fields = STRATEGIES[strategy][1]
+        model = heddle.fully_shard(with_buffers(), **fields)
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1), range(2))
+        heddle.save(where, model)
+        second = heddle.fully_shard(with_buffers(), **fields)
+        heddle.load(where, second)
+        loaded = values_of_buffers(second)
+        heddle.init().native.barrier(f"loaded {strategy}")
+        if heddle.init().rank == 0:
+            pathlib.Path(where, "buffers.pt").unlink(missing_ok=True)
+        heddle.init().native.barrier(f"removed {strategy}")
+        third = heddle.fully_shard(with_buffers(), **fields)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            heddle.load(where, third)
+        results[strategy] = [values_of_buffers(model), loaded, values_of_buffers(third), [str(each.message) for each in told]]
+    return results
+
+
+def imported_buffers(place):
+    """Imports a DCP checkpoint of a model with buffers, and returns the buffers before and after."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    model = with_buffers()
+    optimizer = torch.optim.AdamW(model.parameters())
+    steps(model, optimizer, range(2))
+    names, optimizers = get_state_dict(model, optimizer)
+    dcp.save({"model": names, "optim": optimizers}, checkpoint_id=os.path.join(place, "dcp"), no_dist=True)
+    heddle.import_checkpoint(os.path.join(place, "dcp"), os.path.join(place, "imported"))
+    second = heddle.fully_shard(with_buffers(), strategy="single")
+    heddle.load(os.path.join(place, "imported"), second, torch.optim.AdamW(second.parameters()))
+    return values_of_buffers(model), values_of_buffers(second)
+
+
+def raised(call, *arguments):
+    try:
+        call(*arguments)
+        return ["nothing was raised", ""]
+    except heddle.Error as error:
+        return [error.code, f"{error.where}: {error.message} ({error.hint})"]
+
+
+def misfits(strategy, place):
+    """Returns the error of each load of a checkpoint that does not fit, and whether model and optimizer are unchanged."""
+    fields = STRATEGIES[strategy][1]
+
+    def made(layers=3):
+        return heddle.fully_shard(branches(layers), **fields)
+
+    def adam(model, **options):
+        return torch.optim.AdamW(model.parameters(), lr=1e-2, **options)
+
+    def split(model, names):
+        parameters = dict(model.named_parameters())
+        own = [parameters.pop(name) for name in names]
+        return torch.optim.AdamW([{"params": own}, {"params": parameters.values()}])
+    model = made()
+    optimizers = {"amsgrad": adam(model, amsgrad=True), "plain": adam(model), "split": split(model, ["layers.0.weight"]),
+                  "sgd": torch.optim.SGD(model.parameters(), lr=0.1)}
+    for name, optimizer in optimizers.items():
+        steps(model, optimizer, range(1))
+        heddle.save(os.path.join(place, name), model, optimizer)
+    heddle.save(os.path.join(place, "model"), model)
+    buffered = heddle.fully_shard(with_buffers(), **fields)
+    heddle.save(os.path.join(place, "buffers"), buffered)
+    shrunk = with_buffers()
+    shrunk.register_buffer("mean", torch.zeros(2))
+    target = made()
+    cases = {
+        "amsgrad to plain": ("amsgrad", target, adam(target)), "plain to amsgrad": ("plain", target, adam(target, amsgrad=True)),
+        "groups": ("split", target, adam(target)), "parameters": ("split", target, split(target, ["layers.0.bias"])),
+        "sgd to adam": ("sgd", target, adam(target)),
+        "adam to sgd": ("plain", target, torch.optim.SGD(target.parameters(), lr=0.1)),
+        "more layers": ("plain", made(4), None), "fewer layers": ("plain", made(2), None),
+        "other optimizer": ("plain", target, adam(made())), "list": ("plain", target, [adam(target)]),
+        "lacks buffers": ("buffers", target, None), "shape of a buffer": ("buffers", heddle.fully_shard(shrunk, **fields), None),
+        "absent": ("absent", target, None),
+    }
+    told, changed = {}, []
+    for name, (place_of_it, loaded, optimizer) in cases.items():
+        known = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
+        before = [each.tolist() for each in loaded.parameters()], known and str(contents(known))
+        told[name] = raised(heddle.load, os.path.join(place, place_of_it), loaded, optimizer)
+        if before != ([each.tolist() for each in loaded.parameters()], known and str(contents(known))):
+            changed.append(name)
+    for name in ("list", "other optimizer"):
+        told[f"save of {name}"] = raised(heddle.save, os.path.join(place, "none"), *cases[name][1:])
+    fused = adam(target, foreach=False)
+    heddle.load(os.path.join(place, "model"), target)
+    heddle.load(os.path.join(place, "plain"), target, fused)
+    return told, changed, fused.param_groups[0]["foreach"], os.path.exists(os.path.join(place, "none"))
+
+
 @unittest.skipIf(MISSING, MISSING)
 class CheckpointTest(unittest.TestCase):
+    def test_saving_changes_nothing_when_parameters_lack_state(self):
+        with tempfile.TemporaryDirectory() as place:
+            for result in ranks.run(saved_with_unused_parameters, 2, strategies=["ddp", *SHARDED], place=place):
+                for strategy, (unchanged, equal, losses, resumed) in result.items():
+                    with self.subTest(strategy):
+                        self.assertTrue(unchanged)
+                        self.assertTrue(equal)
+                        self.assertEqual(losses, resumed)
+
+    def test_restores_persistent_buffers_of_rank_0(self):
+        for count, strategies in ((2, ["ddp", *SHARDED]), (1, ["single"])):
+            with tempfile.TemporaryDirectory() as place:
+                results = ranks.run(restored_buffers, count, strategies=strategies, place=place)
+            for rank, result in enumerate(results):
+                for strategy, (_, loaded, without, told) in result.items():
+                    with self.subTest(strategy):
+                        saved = results[0][strategy][0]
+                        self.assertNotEqual(saved["layers.1.running_mean"], [0.0] * 8)
+                        self.assertEqual(loaded, {**saved, "scratch": [0.0]})
+                        self.assertEqual(without["mean"], [0.0] * 3)  # the checkpoint without buffers
+                        self.assertEqual(len(told), 1 if rank == 0 else 0)
+                        for message in told:
+                            self.assertIn("lacks the buffers 'mean', 'layers.1.running_mean' and 2 more", message)
+
+    def test_restores_buffers_of_imported_checkpoints(self):
+        with tempfile.TemporaryDirectory() as place:
+            saved, loaded = ranks.run(imported_buffers, 1, place=place)[0]
+        self.assertEqual(loaded, {**saved, "scratch": [0.0]})
+
+    def test_refuses_checkpoints_that_do_not_fit(self):
+        expected = {
+            "amsgrad to plain": "the checkpoint has the state 'max_exp_avg_sq' of 'layers.0.weight', which this AdamW",
+            "plain to amsgrad": "this AdamW keeps the state 'max_exp_avg_sq' of 'layers.0.weight', but the checkpoint lacks it",
+            "groups": "the checkpoint has 2 parameter groups, but the optimizer has 1",
+            "parameters": "parameter group 0 of the optimizer has 'layers.0.bias'",
+            "sgd to adam": "saved with the optimizer SGD, which had no state, but this optimizer is AdamW",
+            "adam to sgd": "the checkpoint has the state 'exp_avg' of 'layers.0.weight', which this SGD does not keep",
+            "more layers": "the checkpoint lacks the parameters 'layers.3.bias' and 'layers.3.weight' of the model",
+            "fewer layers": "the checkpoint has the tensors 'layers.2.bias' and 'layers.2.weight', which the model lacks",
+            "lacks buffers": "the checkpoint ", "shape of a buffer": "the buffer 'mean' has the shape [3]",
+            "absent": "model/manifest.json: the file cannot be read",
+        }
+        for strategy in ("fsdp2", "megatron"):
+            with tempfile.TemporaryDirectory() as place:
+                for told, changed, foreach, exists in ranks.run(misfits, 2, strategy=strategy, place=place):
+                    for name, message in expected.items():
+                        with self.subTest(f"{strategy}, {name}"):
+                            self.assertEqual(told[name][0], "input")
+                            self.assertIn(message, told[name][1])
+                    for name in ("list", "other optimizer", "save of list", "save of other optimizer"):
+                        self.assertEqual(told[name][0], "usage")
+                    self.assertIn("optimizer is a list", told["save of list"][1])
+                    self.assertIn("AdamW, amsgrad=True", told["amsgrad to plain"][1])
+                    self.assertEqual((changed, foreach, exists), ([], False, False))
+
     def test_resumes_with_other_strategies_and_ranks(self):
         with tempfile.TemporaryDirectory() as place:
             saved = ["ddp", *SHARDED]
@@ -223,6 +464,20 @@ class ReleasedTest(unittest.TestCase):
             self.assertIn("the optimizer has a parameter", said[0])
             self.assertIn("3 of the", said[1])
             self.assertEqual(norm, torchs)
+
+
+class DictRecipeTest(unittest.TestCase):
+    def test_errors_and_results_name_no_temporary_file(self):
+        model = {"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+                 "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 32}
+        good = {"model": {"config": model}, "dataset": {"file_pattern": "absent.bin", "seq_len": 32}}
+        bad = {**good, "optimizer": {"lrr": 1}}
+        for call in (lambda: heddle.check(bad), lambda: heddle.plan(bad, 2, device="H100"), lambda: heddle.train(bad)):
+            with self.assertRaises(heddle.Error) as caught:
+                call()
+            self.assertIn("recipe optimizer.lrr", [error.where for error in caught.exception.all])
+            self.assertNotIn("recipe.yaml", str(caught.exception) + repr(caught.exception))
+        self.assertEqual(heddle.check(good, elsewhere=True)["config"], "recipe")
 
 
 if __name__ == "__main__":

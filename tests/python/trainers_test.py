@@ -120,7 +120,8 @@ def trained(kinds, place, adapters):
 
 
 def resumed(place):
-    """Returns the losses of a run, and of a run that resumes half-way under another strategy."""
+    """Returns the losses of a run, and of a run that resumes half-way under another strategy, the difference of their models
+    and the values of a buffer that counts forwards."""
     start_torch(place)
     where = os.path.join(place, "resumed")
     data = [{"input_ids": (row := tokens(i, 0, rows=1)[0]), "labels": row} for i in range(16)]
@@ -131,16 +132,59 @@ def resumed(place):
     def make(fields):
         arguments = settings(transformers.TrainingArguments, where)
         arguments.save_strategy, arguments.save_steps = transformers.trainer_utils.SaveStrategy.STEPS, 2
-        return Trainer(llama(), arguments, heddle=fields, train_dataset=data)
+        return Trainer(counting_llama(), arguments, heddle=fields, train_dataset=data)
     first = make(ALL_FIELDS[next(iter(FIELDS))])
     first.train()
     second = make(ALL_FIELDS["ddp"])
     second.train(resume_from_checkpoint=os.path.join(where, "checkpoint-2"))
+    seen = second.model.seen.item()
     exported = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(where, "checkpoint-4"))
     batch = tokens(5, 0)
     with heddle.unsharded(second.model) as whole:
         difference = (whole(input_ids=batch).logits - exported(input_ids=batch).logits).abs().max().item()
-    return log_of(first), log_of(second), difference
+    return log_of(first), log_of(second), difference, [first.model.seen.item(), seen]
+
+
+def counting_llama():
+    """Returns a model with a buffer that counts forwards."""
+    model = llama()
+    model.register_buffer("seen", torch.zeros((), dtype=torch.long))
+    model.register_forward_pre_hook(lambda module, _: module.seen.add_(1) and None)
+    return model
+
+
+def best(place):
+    """Trains with load_best_model_at_end and a metric that is best at step 2. Returns for each strategy the difference of the
+    model at the end from the checkpoint of step 2, and the buffer. Then returns the error of save_only_model."""
+    start_torch(place)
+    data = [{"input_ids": (row := tokens(i, 0, rows=1)[0]), "labels": row} for i in range(16)]
+
+    class Trainer(heddle.HfTrainer, transformers.Trainer):
+        def evaluate(self, *args, **kwargs):
+            metrics = super().evaluate(*args, **kwargs)
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+            return {**metrics, "eval_loss": float(self.state.global_step)}
+
+    def make(where, fields, **more):
+        arguments = settings(transformers.TrainingArguments, where, metric_for_best_model="eval_loss", greater_is_better=False,
+                             eval_strategy="steps", eval_steps=2, **more)
+        arguments.save_strategy, arguments.save_steps = transformers.trainer_utils.SaveStrategy.STEPS, 2
+        arguments.load_best_model_at_end = True
+        return Trainer(counting_llama(), arguments, heddle=fields, train_dataset=data, eval_dataset=data[:2])
+    results = {}
+    for name, fields in FIELDS.items():
+        where = os.path.join(place, name)
+        trainer = make(where, fields)
+        trainer.train()
+        whole = heddle.full_state_dict(trainer.model, rank0_only=False)
+        kept = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(where, "checkpoint-2")).state_dict()
+        results[name] = [max((whole[key] - kept[key]).abs().max().item() for key in kept), whole["seen"].item()]
+    try:
+        make(os.path.join(place, "only"), next(iter(FIELDS.values())), save_only_model=True).train()
+        told = "nothing was raised"
+    except heddle.Error as error:
+        told = error.message
+    return results, told
 
 
 def accelerated(place):
@@ -201,10 +245,20 @@ class TrainersTest(unittest.TestCase):
 
     def test_resumes_with_another_strategy(self):
         with tempfile.TemporaryDirectory() as place:
-            first, second, difference = ranks.run(resumed, 2, place=place)[0]
+            first, second, difference, seen = ranks.run(resumed, 2, place=place)[0]
+        self.assertEqual(seen, [STEPS, STEPS])
         self.assertLess(difference, 1e-5)
         for one, other in zip(first[0][2:] + first[1][2:], second[0][-2:] + second[1][-2:]):
             self.assertAlmostEqual(one, other, delta=1e-5 * max(1.0, abs(other)))
+
+    def test_loads_the_best_model_at_the_end(self):
+        with tempfile.TemporaryDirectory() as place:
+            for results, told in ranks.run(best, 2, place=place):
+                for name, (difference, seen) in results.items():
+                    with self.subTest(name):
+                        self.assertEqual(difference, 0)
+                        self.assertEqual(seen, 3)  # two steps and an evaluation
+                self.assertIn("which save_only_model=True does not write", told)
 
     def test_accelerate(self):
         with tempfile.TemporaryDirectory() as place:
