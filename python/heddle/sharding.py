@@ -332,7 +332,6 @@ class Shard:
             tensor._heddle_name = name  # type: ignore[attr-defined]
         self.name, self.tensor, self.shape, self.offset, self.axes = name, tensor, shape, offset, axes
 
-
     def differences(self, whole: torch.Tensor) -> torch.Tensor:
         """Returns which elements differ from the whole parameter, whose dtype may be narrower. NaN differs from nothing."""
         box = self._box(whole)
