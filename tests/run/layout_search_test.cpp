@@ -92,7 +92,8 @@ constexpr const char* kDense =
     "dataset: {_target_: MockIterableDataset, seq_len: 2048, num_samples: 1000, vocab_size: 8192}\n"
     "step_scheduler: {global_batch_size: 32, max_steps: 2}\n";
 
-// The search records three microbatches of a pipeline, and details_of() as many as are alive at once.
+// The search records three microbatches of a pipeline, and details_of() eight. Each microbatch takes the time
+// of the shortest, but only the first backward does not add to earlier gradients.
 TEST(LayoutSearch, PredictsTheMemoryAndTimeOfAPipelineFromFewMicrobatches) {
   PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
   PlanRequest request;
@@ -103,9 +104,9 @@ TEST(LayoutSearch, PredictsTheMemoryAndTimeOfAPipelineFromFewMicrobatches) {
   const FoundLayouts found = search_layouts(request, plugins);
   ASSERT_GE(found.fitting.size(), 9U);  // three strategies, three kinds of recomputation
   for (const PlannedLayout& one : found.fitting) {
-    const StepCost whole = details_of(request, plugins, one).cost;
+    const StepCost whole = details_of(request, plugins, one.layout).cost;
     EXPECT_NEAR(one.cost.peak / whole.peak, 1, 0.01) << one.layout.text();
-    EXPECT_NEAR(one.cost.time.seconds / whole.time.seconds, 1, 0.01) << one.layout.text();
+    EXPECT_NEAR(one.cost.time.seconds / whole.time.seconds, 1, 0.02) << one.layout.text();
   }
 }
 
@@ -122,8 +123,8 @@ TEST(LayoutSearch, SplitsLayersBySpeedNearlyAsWellAsTheBestSplit) {
   double best = std::numeric_limits<double>::infinity(), worst = 0;
   std::vector<int64_t> fastest;
   for (const std::vector<int64_t>& split : splits(10, 4)) {
-    PlannedLayout other{found.fitting.front().layout};
-    other.layout.stage_layers = split;
+    Layout other = found.fitting.front().layout;
+    other.stage_layers = split;
     const double seconds = details_of(request, plugins, other).cost.time.seconds;
     if (seconds < best) best = seconds, fastest = split;
     worst = std::max(worst, seconds);

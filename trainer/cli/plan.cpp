@@ -118,7 +118,7 @@ Explained explained_row(const PlanCommand& command, const PlanRequest& request, 
     throw Error(ErrorCode::usage, "--explain",
                 "there are " + std::to_string(found.fitting.size()) + " layouts",
                 "use the number of a row of the table");
-  return {row, details_of(request, plugins, found.fitting[row - 1])};
+  return {row, details_of(request, plugins, found.fitting[row - 1].layout)};
 }
 
 void write_files(const PlanCommand& command, const FoundLayouts& found, const Explained& one) {

@@ -80,6 +80,21 @@ class Search {
     return out;
   }
 
+  LayoutDetails details(const Layout& layout) {
+    FoundLayouts refusals;
+    add_space(layout.strategy, refusals);
+    const Preflight checked =
+        preflight_of(with_layout(space_of(layout).layouts, layout), plugins_, request_.world);
+    const StepPlan plan = step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline);
+    LayoutDetails out;
+    out.cost = step_cost(plan, plugins_, row_length_, request_.machines,
+                         {kRecordedPasses, /*all_microbatches=*/false, /*with_timelines=*/true});
+    std::vector<std::string> ignored;
+    if (const auto sizes = sizes_if_known(plan, plugins_, ignored))
+      out.optimizer = static_cast<double>(sizes->most.optimizer);
+    return out;
+  }
+
  private:
   // Figures of one strategy.
   struct Space {
@@ -490,16 +505,8 @@ FoundLayouts search_layouts(const PlanRequest& request, PluginRegistry& plugins)
   return Search(request, plugins).run();
 }
 
-LayoutDetails details_of(const PlanRequest& request, PluginRegistry& plugins, const PlannedLayout& layout) {
-  const Preflight checked = preflight_of(layout.recipe, plugins, request.world);
-  const StepPlan plan = step_plan(checked.setup, *checked.model, checked.recipe, checked.pipeline);
-  LayoutDetails out;
-  out.cost = step_cost(plan, plugins, layout.cost.row_length, request.machines,
-                       {kRecordedPasses, /*all_microbatches=*/false, /*with_timelines=*/true});
-  std::vector<std::string> ignored;
-  if (const auto sizes = sizes_if_known(plan, plugins, ignored))
-    out.optimizer = static_cast<double>(sizes->most.optimizer);
-  return out;
+LayoutDetails details_of(const PlanRequest& request, PluginRegistry& plugins, const Layout& layout) {
+  return Search(request, plugins).details(layout);
 }
 
 std::string FoundLayouts::device() const {

@@ -70,6 +70,6 @@ struct LayoutDetails {
   std::map<std::string, double> memory() const;
 };
 // Returns the details of a layout that search_layouts() returned for the same request.
-LayoutDetails details_of(const PlanRequest& request, PluginRegistry& plugins, const PlannedLayout& layout);
+LayoutDetails details_of(const PlanRequest& request, PluginRegistry& plugins, const Layout& layout);
 
 }  // namespace heddle
