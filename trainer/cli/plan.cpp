@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -17,6 +18,8 @@
 #include "heddle/engine/engine.h"
 #include "lib/cost/measure.h"
 #include "lib/cost/time/step_picture.h"
+#include "lib/data/outputs.h"
+#include "lib/drawing/chrome_trace.h"
 #include "lib/run/plan/plan_text.h"
 #include "lib/run/recipe/recipe.h"
 #include "trainer/cli/configuration.h"
@@ -24,6 +27,11 @@
 
 namespace heddle::cli {
 namespace {
+
+// Parts of the first lines of the files that this command writes.
+constexpr const char* kPictureLine = "aria-label=\"a predicted step\"";
+constexpr const char* kRecipeLine = "as heddle plan predicts";
+constexpr const char* kMachineLine = "Measured by heddle plan --measure";
 
 MachineFile with_network(MachineFile machine, const PlanCommand& command) {
   if (command.nodes > 0 && command.world_size % command.nodes != 0)
@@ -100,14 +108,30 @@ void write(const std::string& path, const std::string& text) {
   if (!file) throw Error(ErrorCode::io, path, "cannot be written", "use a writable path");
 }
 
-// Refuses output files that cannot be created, before a search that takes long.
+// Whether the first line of a file contains this text.
+std::function<bool(const std::filesystem::path&)> begins_with_line_of(const std::string& text) {
+  return [text](const std::filesystem::path& path) {
+    std::ifstream file(path);
+    std::string line;
+    return std::getline(file, line) && line.find(text) != line.npos;
+  };
+}
+
+// Refuses output files before a search that takes long: other files are not replaced.
 void check_outputs(const PlanCommand& command) {
-  for (const std::string& path : {command.picture, command.trace, command.write}) {
-    const std::filesystem::path directory = std::filesystem::path(path).parent_path();
-    std::error_code ignored;
-    if (!path.empty() && !directory.empty() && !std::filesystem::is_directory(directory, ignored))
-      throw Error(ErrorCode::usage, path, "the directory does not exist", "create it first");
-  }
+  std::vector<Output> outputs;
+  const auto add = [&](const std::string& path, const char* option, const char* kind,
+                       const char* first_line) {
+    if (!path.empty()) outputs.push_back({path, option, kind, begins_with_line_of(first_line)});
+  };
+  add(command.picture, "--picture", "picture of a step", kPictureLine);
+  add(command.write, "--write", "recipe of heddle plan", kRecipeLine);
+  add(command.measure, "--measure", "machine file of heddle plan", kMachineLine);
+  if (!command.trace.empty())
+    outputs.push_back({command.trace, "--trace", "trace of heddle", schedule::is_chrome_file});
+  std::vector<Input> inputs;
+  if (!command.config.empty()) inputs.push_back({command.config, "the configuration"});
+  refuse_outputs(outputs, inputs);
 }
 
 // Returns the row that the command asks for, with its details.
@@ -149,7 +173,7 @@ int measure(const PlanCommand& command) {
       const MachineFile machine = measure_machine(own == nullptr ? rendezvous : *own, device.get());
       if (rendezvous.rank() != 0) return 0;
       write(command.measure,
-            to_yaml(machine, "Measured by heddle plan --measure with " + std::to_string(ranks.world_size()) +
+            to_yaml(machine, std::string(kMachineLine) + " with " + std::to_string(ranks.world_size()) +
                                  " ranks on one machine at the same time"));
       std::cout << command.measure << ": figures of one of " << ranks.world_size() << " ranks on "
                 << machine.device << "\n";
@@ -161,6 +185,7 @@ int measure(const PlanCommand& command) {
 }  // namespace
 
 int plan(const PlanCommand& command) {
+  check_outputs(command);
   if (!command.measure.empty()) return measure(command);
   if (command.config.empty())
     throw Error(ErrorCode::usage, "heddle plan", "CONFIG is required without --measure",
@@ -170,7 +195,6 @@ int plan(const PlanCommand& command) {
   const PlanRequest request{
       recipe,          command.world_size, machines_of(command), command.memory, command.row_length,
       command.seconds, fixed_of(command),  command.allowed};
-  check_outputs(command);
   const FoundLayouts found = search_layouts(request, plugins);
   const auto top = static_cast<size_t>(command.top);
   const bool has_details = !found.fitting.empty() && (command.explain > 0 || !command.picture.empty() ||

@@ -195,7 +195,8 @@ std::string step_trace(const StepCost& cost, const std::string& title) {
     }
     for (const MemoryPoint& point : timeline.memory) counters += counter_of(timeline.rank, point);
   }
-  return schedule::chrome_file(trace.text() + counters);
+  return schedule::chrome_file(trace.text() + counters,
+                               "{\"schedule\":null,\"layout\":" + text::quoted(title) + "}");
 }
 
 }  // namespace heddle
