@@ -347,10 +347,10 @@ def misfits(strategy, place):
         "absent": ("absent", target, None),
     }
     told, changed = {}, []
-    for name, (place_of_it, loaded, optimizer) in cases.items():
+    for name, (folder, loaded, optimizer) in cases.items():
         known = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
         before = [each.tolist() for each in loaded.parameters()], known and str(contents(known))
-        told[name] = raised(heddle.load, os.path.join(place, place_of_it), loaded, optimizer)
+        told[name] = raised(heddle.load, os.path.join(place, folder), loaded, optimizer)
         if before != ([each.tolist() for each in loaded.parameters()], known and str(contents(known))):
             changed.append(name)
     for name in ("list", "other optimizer"):
