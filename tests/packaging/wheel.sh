@@ -5,6 +5,9 @@
 dist=$1 torch=$2
 wheel=$(echo "$dist"/heddle-*.whl)
 [ -e "$wheel" ] || fail "$dist contains no wheel"
+if grep -q '^VERSION_CODENAME=bookworm' /etc/os-release; then
+  [[ $wheel == *manylinux_2_34_* ]] || fail "$wheel has another tag than manylinux_2_34; readelf -VW shows which library needs more"
+fi
 
 say "the wheel's record names each file with its hash"
 python3 - "$wheel" <<'END'

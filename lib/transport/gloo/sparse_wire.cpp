@@ -1,6 +1,7 @@
 // Connections on demand, and messages that wait for them.
 #include "lib/transport/gloo/sparse_wire.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <stdexcept>
@@ -65,8 +66,10 @@ class EarlyTransfer : public Transfer {
   void wait() override {
     {
       std::unique_lock lock(edge_->mutex);
-      edge_->changed.wait(lock,
-                          [&] { return message_->transfer || message_->aborted || !edge_->broken.empty(); });
+      const auto decided = [&] { return message_->transfer || message_->aborted || !edge_->broken.empty(); };
+      // wait() without a limit needs the libstdc++ of GCC 12 and so a newer Linux.
+      while (!edge_->changed.wait_for(lock, std::chrono::hours(1), decided)) {
+      }
       if (!message_->transfer)
         throw std::runtime_error(edge_->broken.empty() ? "the wait was aborted" : edge_->broken);
     }

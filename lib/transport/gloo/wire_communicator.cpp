@@ -1,6 +1,7 @@
 // Posting to the thread of a group, and waiting for it without blocking on a dead rank.
 #include "lib/transport/gloo/wire_communicator.h"
 
+#include <chrono>
 #include <thread>
 
 #include "lib/transport/gloo/wire_collectives.h"
@@ -110,7 +111,9 @@ void WireLine::work(const std::function<std::unique_ptr<Wire>()>& connect, int r
     wire = made;
     changed.notify_all();
     for (;;) {
-      changed.wait(lock, [&] { return stop || !posted.empty(); });
+      // wait() without a limit needs the libstdc++ of GCC 12 and so a newer Linux.
+      while (!changed.wait_for(lock, std::chrono::hours(1), [&] { return stop || !posted.empty(); })) {
+      }
       if (stop) break;
       const auto next = posted.front();
       lock.unlock();
