@@ -64,10 +64,14 @@ void check_whole(const Stages::Whole& expected, const std::vector<WholeParameter
 
 using Versions = std::array<int64_t, kBatchMembers.size()>;
 
+constexpr const char* kBatchForm =
+    "tokens, labels, positions and draws are int64 [batch, sequence], padding is bool [batch, sequence], "
+    "documents is "
+    "int32 [documents + 1]";
+
 // The rules of batch.h: dtypes, equal sizes, ascending documents.
 void check_members(const Batch& batch, const std::function<void(std::string, std::string)>& refuse) {
-  const std::string hint = "heddle/model/batch.h has the dtype and the sizes of each member";
-  if (!batch.tokens.defined()) refuse("left the batch without tokens", hint);
+  if (!batch.tokens.defined()) refuse("left the batch without tokens", kBatchForm);
   for (const auto& [name, tensor] :
        {std::pair("tokens", &batch.tokens), std::pair("labels", &batch.labels),
         std::pair("positions", &batch.positions), std::pair("draws", &batch.draws)}) {
@@ -75,17 +79,17 @@ void check_members(const Batch& batch, const std::function<void(std::string, std
     if (tensor->scalar_type() != at::kLong)
       refuse("gave the batch's " + std::string(name) + " the dtype " + c10::toString(tensor->scalar_type()) +
                  ", which is int64 (Long)",
-             hint);
+             kBatchForm);
     if (tensor->sizes() == batch.tokens.sizes()) continue;
     std::ostringstream sizes;
     sizes << tensor->sizes() << ", and its tokens are " << batch.tokens.sizes();
-    refuse("gave the batch's " + std::string(name) + " the sizes " + sizes.str(), hint);
+    refuse("gave the batch's " + std::string(name) + " the sizes " + sizes.str(), kBatchForm);
   }
   if (!batch.documents.defined() || batch.documents.is_meta()) return;
   try {
     check_documents(batch);
   } catch (const Error& error) {
-    refuse("left documents that break their rule: " + error.message(), hint);
+    refuse("left documents that break their rule: " + error.message(), kBatchForm);
   }
 }
 
@@ -136,7 +140,6 @@ void check_transformed(const IParallelizer& parallelizer, const Batch& before, c
 void check_given(const Batch& batch) {
   if (!batch.tokens.defined() || batch.tokens.dim() != 2) return;
   if (batch.documents.is_cpu()) check_documents(batch);  // one on a device is not read: that would wait
-  const char* const hint = "heddle/model/batch.h has the dtype and the sizes of each member";
   for (const BatchMember& member : kBatchMembers) {
     const at::Tensor& tensor = batch.*member.tensor;
     if (member.cut != RowCut::rows || !tensor.defined()) continue;
@@ -144,11 +147,11 @@ void check_given(const Batch& batch) {
     if (at::isIntegralType(tensor.scalar_type(), false) && tensor.scalar_type() != at::kLong)
       throw Error(ErrorCode::input, "batch",
                   name + " has the dtype " + c10::toString(tensor.scalar_type()) + ", not int64 (Long)",
-                  hint);
+                  kBatchForm);
     if (tensor.dim() != 2 || tensor.sizes() == batch.tokens.sizes()) continue;
     std::ostringstream sizes;
     sizes << name << " is of the sizes " << tensor.sizes() << ", and the tokens are " << batch.tokens.sizes();
-    throw Error(ErrorCode::input, "batch", sizes.str(), hint);
+    throw Error(ErrorCode::input, "batch", sizes.str(), kBatchForm);
   }
 }
 

@@ -97,7 +97,7 @@ fs::path stage_of(const fs::path& directory) {
 
 void open_stage(const fs::path& directory, fs::path stage) {
   std::error_code failed;
-  if (fs::exists(directory, failed))
+  if (fs::exists(directory, failed) && !(fs::is_directory(directory) && fs::is_empty(directory)))
     throw Error(ErrorCode::io, directory.string(),
                 "Checkpoint directory " + directory.string() + " already holds a published checkpoint.",
                 "remove it, or give another directory (a recipe: checkpoint.checkpoint_dir)");

@@ -25,7 +25,8 @@ at::ScalarType product_dtype(const Setup& setup, at::ScalarType stored);
 // Returns the peak: `option` (--peak-flops) if set; else from the machine files by device name; on the CPU
 // the measured rate of one thread in processor time (product_rate_cpu) times the number of threads. The CPU's
 // rate is that of bfloat16 if the processor has such instructions (at least twice float32's rate), else of
-// float32. `device`: name of a GPU, empty on the CPU.
+// float32. `device`: name of a GPU, empty on the CPU. Runs in fp8 use the 16-bit peak, so that their MFU
+// compares with that of 16-bit runs.
 PeakFlops peak_flops(std::optional<double> option, c10::DeviceType type, const std::string& device,
                      at::ScalarType dtype);
 

@@ -32,10 +32,23 @@ void ShardedStage::HostForward::agree(std::vector<char>& flags) const {
   std::copy_n(any.const_data_ptr<float>(), flags.size(), flags.begin());
 }
 
-Tensors ShardedStage::HostForward::computed(size_t unit, const Tensors& outputs) const {
+Tensors ShardedStage::HostForward::computed(size_t unit, const Tensors& outputs) {
+  const auto is_computed = [&](const at::Tensor& tensor) {
+    return tensor.grad_fn() && tensor.grad_fn()->sequence_nr() >= began[unit];
+  };
+  const auto is_new = [&](const at::Tensor& leaf) {
+    for (const auto& known : leaves)
+      if (known.lock().get() == leaf.unsafeGetTensorImpl()) return false;
+    leaves.emplace_back(leaf.getIntrusivePtr());
+    return true;
+  };
   Tensors out;
-  for (const at::Tensor& output : outputs)
-    if (!output.grad_fn() || output.grad_fn()->sequence_nr() >= began[unit]) out.push_back(output);
+  for (const at::Tensor& output : outputs) {
+    if (output.grad_fn() ? is_computed(output) : output.requires_grad() && is_new(output))
+      out.push_back(output);
+    if (!output.is_view()) continue;
+    if (at::Tensor base(output._base()); is_computed(base)) out.push_back(std::move(base));
+  }
   return out;
 }
 
@@ -74,6 +87,7 @@ void ShardedStage::begin_forward(const Batch& batch) {
     host.around.assign(host.units, 0);
   }
   if (!host.training) return;
+  if (host.pending == 0) host.leaves.clear();
   ++host.pending;
   walk_.new_forward();
 }

@@ -1,6 +1,8 @@
 // Forwards that a host drives: the order of units that the ranks agree on, and the forward under way.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -18,9 +20,10 @@ struct ShardedStage::HostForward {
   size_t agree(size_t unit) const;
   // Sets each flag that is set on any rank. A collective.
   void agree(std::vector<char>& flags) const;
-  // Returns the outputs that the unit computed. One that it passes through belongs to the unit that computed
-  // it: its gradient arrives after the backward of this one.
-  Tensors computed(size_t unit, const Tensors& outputs) const;
+  // Returns the outputs that the unit computed, and the bases of those that are views: an operation in place
+  // on a view replaces its node in the graph, but not that of the base. An output that the unit passes
+  // through belongs to the unit that computed it: its gradient arrives after the backward of this one.
+  Tensors computed(size_t unit, const Tensors& outputs);
   // The units of all turns: those of `sequence`, and behind its predecessor in the list each unit that no
   // rank ran. places[i]: the turn of sequence[i].
   std::vector<size_t> order(std::vector<size_t>& places) const;
@@ -33,6 +36,9 @@ struct ShardedStage::HostForward {
   std::vector<size_t> sequence;        // the units of the first forward so far
   std::vector<char> around, backward;  // of each unit: it runs others inside; its outputs require gradients
 
+  // Outputs without a node, which no operation computed: T5's position bias. The first unit that returns one
+  // is the one that made it.
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> leaves;
   std::vector<uint64_t> began;  // of each unit: autograd's number of the next node when the unit last began
 
   // The forward under way.

@@ -14,6 +14,16 @@
 #include "heddle/parallel/shard.h"
 
 namespace heddle::ddp {
+namespace {
+
+// Copies rank 0's values to the other ranks.
+void copy_from_first(const at::Tensor& tensor, Communicator& ranks) {
+  const at::Tensor dense = tensor.contiguous();
+  ranks.broadcast(dense, 0)->wait();
+  if (!dense.is_alias_of(tensor)) tensor.copy_(dense);
+}
+
+}  // namespace
 
 DdpStage::DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh,
                    const Options& options, Buffers buffers, std::optional<at::ScalarType> autocast)
@@ -79,12 +89,9 @@ void DdpStage::take_buffers() {
 void DdpStage::make_replicas_equal() {
   const at::NoGradGuard no_gradients;
   for (const auto& [tensor, ranks] : std::exchange(valued_, {})) {
-    if (ranks == nullptr) continue;
-    const at::Tensor first = tensor.detach().contiguous();
-    ranks->broadcast(first, 0)->wait();
-    if (!first.is_alias_of(tensor)) tensor.detach().copy_(first);
+    if (ranks != nullptr) copy_from_first(tensor.detach(), *ranks);
   }
-  for (const at::Tensor& buffer : buffers_) ranks_->broadcast(buffer, 0)->wait();
+  for (const at::Tensor& buffer : buffers_) copy_from_first(buffer, *ranks_);
 }
 
 // Returns the leaves that are summed over the ranks of `reduction`.
@@ -107,8 +114,11 @@ void DdpStage::begin_step() {
 void DdpStage::send_buffers() {
   buffers_differ_ = at::GradMode::is_enabled();
   std::vector<std::unique_ptr<Work>> sent;
-  for (const at::Tensor& buffer : buffers_) sent.push_back(ranks_->broadcast(buffer, 0));
+  for (const at::Tensor& buffer : buffers_)
+    if (buffer.is_contiguous()) sent.push_back(ranks_->broadcast(buffer, 0));
   for (const auto& work : sent) work->wait();
+  for (const at::Tensor& buffer : buffers_)
+    if (!buffer.is_contiguous()) copy_from_first(buffer, *ranks_);
 }
 
 Tensors DdpStage::forward(Tensors inputs, const Batch& batch) {

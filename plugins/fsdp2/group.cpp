@@ -31,7 +31,8 @@ at::TensorOptions options_of_shards(const Place& place, c10::Device device) {
 
 at::ScalarType compute_dtype_of(const ParameterSlot& slot, const Place& place) {
   if (slot.compute) return *slot.compute;
-  return place.compute.value_or(slot.tensor->scalar_type());
+  const at::ScalarType stored = slot.tensor->scalar_type();
+  return at::isFloatingType(stored) ? place.compute.value_or(stored) : stored;
 }
 
 }  // namespace

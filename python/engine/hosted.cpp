@@ -204,6 +204,9 @@ void Hosted::after(size_t unit, const Tensors& outputs) {
       else if (node.get() != watched)
         node->add_tensor_pre_hook(std::make_unique<Began>(shared_from_this()));
       watched = node.get();
+      // An operation in place on a view replaces its node, but not that of its base.
+      if (output.is_view() && output._base().grad_fn())
+        output._base().grad_fn()->add_tensor_pre_hook(std::make_unique<Began>(shared_from_this()));
     }
   stage().after(unit, outputs);
 }

@@ -82,8 +82,18 @@ ParameterSource source_of(const py::object& read) {
   };
 }
 
-// Every tensor that requires a gradient in tensors, lists, tuples, dicts and the attributes of a data class.
-void collect(const py::handle& value, Tensors& out, std::set<const PyObject*>& seen, int depth = 0) {
+// Returns whether the attributes of an object may be outputs of a unit: not those of a class, function or
+// module.
+bool is_record(const py::handle& value) {
+  static const py::object& module = *new py::object(py::module_::import("torch.nn").attr("Module"));
+  return py::hasattr(value, "__dict__") && !PyType_Check(value.ptr()) && !PyCallable_Check(value.ptr()) &&
+         !PyModule_Check(value.ptr()) && !py::isinstance(value, module);
+}
+
+// Collects every tensor that requires a gradient in tensors, lists, tuples, dicts and the attributes of data
+// classes and other objects. Objects within other objects, such as the layers of a cache, are skipped.
+void collect(const py::handle& value, Tensors& out, std::set<const PyObject*>& seen, int depth = 0,
+             bool in_record = false) {
   if (THPVariable_Check(value.ptr())) {
     const at::Tensor& tensor = THPVariable_Unpack(value.ptr());
     if (tensor.requires_grad()) out.push_back(tensor);
@@ -92,12 +102,14 @@ void collect(const py::handle& value, Tensors& out, std::set<const PyObject*>& s
   if (value.is_none() || depth > 16 || !seen.insert(value.ptr()).second) return;
   if (PyTuple_Check(value.ptr()) || PyList_Check(value.ptr())) {
     for (const py::handle& item : py::reinterpret_borrow<py::sequence>(value))
-      collect(item, out, seen, depth + 1);
+      collect(item, out, seen, depth + 1, in_record);
   } else if (PyDict_Check(value.ptr())) {
     for (const auto& item : py::reinterpret_borrow<py::dict>(value))
-      collect(item.second, out, seen, depth + 1);
+      collect(item.second, out, seen, depth + 1, in_record);
   } else if (py::hasattr(value, "__dataclass_fields__")) {
-    collect(value.attr("__dict__"), out, seen, depth + 1);
+    collect(value.attr("__dict__"), out, seen, depth + 1, in_record);
+  } else if (!in_record && is_record(value)) {
+    collect(value.attr("__dict__"), out, seen, depth + 1, true);
   }
 }
 

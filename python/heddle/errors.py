@@ -64,11 +64,14 @@ def error_in_text(text: str) -> Error | None:
     return None if found is None else Error(found["code"], found["where"], found["message"], found["hint"] or "")
 
 
+_TIMEOUT = "dist_env.timeout_minutes"
 _DIFFERENT = "ranks call different collectives"
 
 
 def in_terms_of_python(error: Error) -> Error:
-    """Returns an error with a hint for ranks whose calls differ. Other errors are returned unchanged."""
+    """Returns an error with hints for a Python loop: on ranks whose calls differ, and on a timeout."""
+    if _TIMEOUT in error.hint:
+        return Error(error.code, error.where, error.message, error.hint.replace(_TIMEOUT, "heddle.init(timeout=...)"))
     found = error.message.find(_DIFFERENT)
     if found < 0:
         return error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from typing import Any, Callable
 
 import torch
@@ -13,6 +14,7 @@ from .errors import Error
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _MANIFEST = "manifest.json"  # of a checkpoint of heddle
+_AGAIN = "download or copy the directory again"
 
 
 class Weights:
@@ -27,8 +29,11 @@ class Weights:
         self._open: dict[str, Any] = {}
         index = os.path.join(directory, _INDEX)
         if os.path.exists(index):
-            with open(index, encoding="utf-8") as file:
-                self._file_of = dict(json.load(file)["weight_map"])
+            try:
+                with open(index, encoding="utf-8") as file:
+                    self._file_of = dict(json.load(file)["weight_map"])
+            except (ValueError, KeyError, TypeError):
+                raise Error("input", index, "the file is damaged: it has no weight_map", _AGAIN) from None
         else:
             self._file_of = {name: _SINGLE for name in self._file(_SINGLE).keys()}
         self.bytes_read = 0
@@ -41,7 +46,10 @@ class Weights:
             if not os.path.exists(path):
                 raise Error("input", path, "the file does not exist",
                             f"use a directory with {_SINGLE}, or with {_INDEX} and its files")
-            self._open[name] = safe_open(path, framework="pt")
+            try:
+                self._open[name] = safe_open(path, framework="pt")
+            except Exception as error:
+                raise Error("input", path, f"the file is damaged: {error}", _AGAIN) from None
         return self._open[name]
 
     def __contains__(self, name: str) -> bool:
@@ -100,23 +108,47 @@ def source_of(model: nn.Module, directory: str | None) -> Callable[..., bool]:
     weights = Weights(os.fspath(directory))
     model.__dict__["_heddle_weights"] = weights
     names: dict[str, list[str]] = {}  # files may have a tied parameter under any of its names
-    first = {id(parameter): name for name, parameter in model.named_parameters()}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
+    first = {id(parameter): name for name, parameter in nn.Module.named_parameters(model)}
+    for name, parameter in nn.Module.named_parameters(model, remove_duplicate=False):
         names.setdefault(first[id(parameter)], []).append(name)
     for name, buffer in model.named_buffers():
         if buffer.is_meta:
             raise Error("usage", name, "this buffer is on meta, so it has no values",
                         "build the model under accelerate.init_empty_weights(include_buffers=False)")
 
-    def read(name: str, tensor: torch.Tensor, offset: list[int], shape: list[int]) -> bool:
+    converted: dict[str, torch.Tensor] = {}
+
+    def box(name: str, offset: list[int], sizes: list[int], shape: list[int]) -> torch.Tensor:
         prefix = getattr(model, "base_model_prefix", "")
         for each in names.get(name, [name]):
             for stored in (each, each.removeprefix(prefix + "."), f"{prefix}.{each}"):
                 if stored in weights:
-                    with torch.no_grad():
-                        tensor.copy_(weights.read(stored, offset, list(tensor.shape), shape))
-                    return True
-        raise Error("input", os.fspath(directory), f"the files have no tensor '{name}'",
-                    "use the directory of this model's configuration")
+                    return weights.read(stored, offset, sizes, shape)
+        if not converted:
+            converted.update(_converted(model, os.fspath(directory), name))
+        return converted[name][tuple(slice(o, o + n) for o, n in zip(offset, sizes))]
+
+    def read(name: str, tensor: torch.Tensor, offset: list[int], shape: list[int]) -> bool:
+        with torch.no_grad():
+            tensor.copy_(box(name, offset, list(tensor.shape), shape))
+        return True
 
     return read
+
+
+def _converted(model: nn.Module, directory: str, name: str) -> dict[str, torch.Tensor]:
+    """Returns all parameters by name as transformers loads them, from files with other names or shapes: those with a tensor
+    for each expert, for instance. `name`: a parameter that the files lack."""
+    error = Error("input", directory, f"the files have no tensor '{name}'", "use the directory of this model's configuration")
+    if not hasattr(model, "from_pretrained"):
+        raise error
+    try:
+        loaded, report = type(model).from_pretrained(directory, config=model.config, output_loading_info=True)
+    except Exception as failed:
+        raise Error("input", directory, f"transformers cannot load the files: {failed}",
+                    "use the directory of this model's configuration") from failed
+    if report["missing_keys"]:
+        raise error
+    warnings.warn(f"the files in {directory} have no tensor '{name}', so transformers converts them, and each rank reads the "
+                  "whole model")
+    return {key: each.detach() for key, each in nn.Module.named_parameters(loaded, remove_duplicate=False)}

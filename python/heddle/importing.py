@@ -44,15 +44,15 @@ def _safetensors(directory: str) -> Any:
 
 def _split(reader: Any) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """Returns the keys of a DCP checkpoint: of parameters by name, of optimizer state by `KEY.NAME`, and of counters."""
-    known = reader.read_metadata().state_dict_metadata
+    metadata = reader.read_metadata()
+    known, paths = metadata.state_dict_metadata, metadata.planner_data or {}
     states = {f"{found['key']}.{found['name']}": key for key in known if (found := _OPTIMIZER.match(key))}
     names = {key.split(".", 1)[1] for key in states}
     tensors = [key for key, about in known.items() if hasattr(about, "size") and key not in states.values()]
     tensors = [key for key in tensors if ".param_groups." not in f".{key}"]
     model = {own: key for key in tensors if (own := _name_with_state(key, names)) is not None}
-    prefixes = {key.removesuffix(own) for own, key in model.items()}
-    for key in set(tensors) - set(model.values()):  # frozen parameters and buffers
-        model[_name_without_state(key, tensors, prefixes)] = key
+    for key in set(tensors) - set(model.values()):  # frozen parameters and buffers, or a checkpoint without optimizer
+        model[str(paths[key][-1]) if key in paths else key] = key
     counters = [key for key in known if _COUNTERS.match(key) and key not in states.values() and key not in model.values()]
     return model, states, counters
 
@@ -61,19 +61,6 @@ def _name_with_state(key: str, names: set[str]) -> str | None:
     """Returns the end of a key that is the name of a parameter with optimizer state, or None."""
     parts = key.split(".")
     return next((".".join(parts[i:]) for i in range(len(parts)) if ".".join(parts[i:]) in names), None)
-
-
-def _name_without_state(key: str, tensors: list[str], prefixes: set[str]) -> str:
-    """Returns the name of a tensor without optimizer state. `prefixes`: what precedes the names of tensors with state."""
-    if len(prefixes) == 1:
-        return key.removeprefix(next(iter(prefixes)))
-    first, _, rest = key.partition(".")
-    return rest if first in ("model", "state_dict", "app") and _nested(tensors, first) else key
-
-
-def _nested(keys: list[str], first: str) -> bool:
-    """Returns whether every tensor is below one entry of the saved dict, whose name is not part of the model's names."""
-    return all(key.startswith(first + ".") for key in keys) and any(key.startswith(f"{first}.{first}.") for key in keys)
 
 
 def _automodel(directory: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]]:
@@ -114,7 +101,7 @@ def import_checkpoint(directory: str | os.PathLike[str], out: str | os.PathLike[
 
     Args:
         directory: the checkpoint to read.
-        out: the directory to create. It must not exist.
+        out: the directory to create. It must not exist or be empty.
 
     Returns:
         ``parameters`` and ``states`` (numbers of tensors), and ``step`` and ``epoch`` if the checkpoint has them, which

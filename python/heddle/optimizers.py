@@ -50,6 +50,7 @@ def _install() -> None:
     _exchange(clip.clip_grad_value_, _clip)
     _wrap(torch.optim.Optimizer, "zero_grad", _zero_grad)
     _wrap(torch.amp.GradScaler, "_unscale_grads_", _unscale)
+    _wrap(torch.nn.parallel.DistributedDataParallel, "__init__", _refuse_ddp)
     _translate_backward()
 
 
@@ -70,6 +71,14 @@ def _wrap(owner: type, name: str, replacement: Callable[..., Any]) -> None:
     setattr(owner, name, torch._disable_dynamo(method))
 
 
+def _refuse_ddp(original: Any, ddp: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+    if any("_heddle" in each.__dict__ for each in module.modules()):
+        raise Error("usage", "DistributedDataParallel", f"this {type(module).__name__} is under heddle.fully_shard, which "
+                    "reduces the gradients itself", "use the model without DistributedDataParallel. In a loop of accelerate, "
+                    "call heddle.prepare(accelerator, model) in place of heddle.fully_shard(model)")
+    original(ddp, module, *args, **kwargs)
+
+
 def check_free(model: torch.nn.Module) -> None:
     """Raises heddle.Error if a parameter of the model already belongs to a model under heddle.fully_shard."""
     taken = {id(parameter): name for one in _watched for unit in one.units for name, parameter in unit.parameters.items()}
@@ -88,6 +97,7 @@ def _translate_backward() -> None:
 
     def run_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         global _accumulating
+        _check_inputs(args[3] if len(args) > 3 else ())
         outer = _accumulating
         if outer is None:  # not a backward within a backward (reentrant checkpointing)
             inputs = args[3] if len(args) > 3 else ()
@@ -97,6 +107,11 @@ def _translate_backward() -> None:
             return run(tensors, *args, **kwargs)
         except RuntimeError as error:
             found = error_in_text(str(error))
+            if found is None and "storage of size 0" in str(error) and any(any(one._freed) for one in _watched):
+                found = Error("not_built", "backward", "it needs values of a parameter that its unit has released: it runs "
+                              "within the forward, or a unit has passed on a tensor other than in its return value",
+                              "run the backward after the forward, return the tensor in a tuple, list, dict or data class, or "
+                              "choose the strategy ddp")
             if found is None:
                 raise
             raise in_terms_of_python(found) from None
@@ -104,6 +119,14 @@ def _translate_backward() -> None:
             _accumulating = outer
 
     torch.autograd._engine_run_backward = run_backward
+
+
+def _check_inputs(inputs: Any) -> None:
+    for each in inputs:
+        if isinstance(each, ShardParameter):
+            raise Error("usage", each._heddle_name, "a backward for this rank's shard alone (inputs=, or torch.autograd.grad) "
+                        "computes nothing, because the forward uses the whole parameter",
+                        "call backward() without inputs, or choose the strategy ddp")
 
 
 def accumulates() -> bool:
@@ -122,7 +145,8 @@ def _models(optimizer: Any) -> list[Any]:
         if type(each) is Released:
             raise Error("usage", each._heddle_name, "the optimizer has a parameter of a model under heddle.fully_shard, of "
                         "which this rank updates only a shard",
-                        "create the optimizer after fully_shard, from model.parameters()")
+                        "create the optimizer after fully_shard, from the model's own parameters() or named_parameters(), and "
+                        "not from those of a part of it: select parameters of the model by their names")
     models = [one for one in _watched if any(id(shard.tensor) in ids for shard in one.shards)]
     _check_elementwise(optimizer, models)
     _models_of[optimizer] = (len(parameters), models)
@@ -144,6 +168,8 @@ def _check_elementwise(optimizer: Any, models: list[Any]) -> None:
 
 def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     models = _models(optimizer)
+    for model in models:
+        model.check_not_whole(f"{type(optimizer).__name__}.step")
     closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
     if closure is None:  # otherwise the backward comes within the step
         _check_reduced(optimizer, models)
@@ -157,7 +183,7 @@ def _check_reduced(optimizer: Any, models: list[Any]) -> None:
 def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     models = _models(optimizer)
     for model in models:
-        model.native.parameters_changed()
+        model.parameters_changed()
     _check_reduced(optimizer, models)
 
 
@@ -226,6 +252,8 @@ def _norm_of(original: Any, tensors: Any, norm_type: float = 2.0, error_if_nonfi
 
 def total_norm_of(sharded: Any, norm_type: float) -> torch.Tensor:
     """Returns the norm of all gradients of a model, 0-dim, in the dtype of its first gradient. A collective."""
+    if not norm_type > 0:
+        raise Error("usage", "norm_type", f"{norm_type} is not above 0", "use the order of a norm above 0, or inf")
     like = next((s.tensor.grad for s in sharded.shards if s.tensor.grad is not None), None)
     norm = sharded.native.norm(float(norm_type))[0]
     return norm if like is None else norm.to(torch.promote_types(like.dtype, torch.float32))
@@ -239,6 +267,8 @@ def clip_grad_norm_(model: Any, max_norm: float, norm_type: float = 2.0) -> torc
     from .sharding import sharded
 
     one = sharded(model)
+    if max_norm is None:
+        raise Error("usage", "max_norm", "it is None", "pass a number; inf computes the norm without clipping")
     one.check_reduced("clip_grad_norm_")
     norm = total_norm_of(one, norm_type)
     gradients = [shard.tensor.grad for shard in one.shards if shard.tensor.grad is not None]
@@ -250,9 +280,10 @@ def clip_grad_norm_(model: Any, max_norm: float, norm_type: float = 2.0) -> torc
 
 
 def parameters_changed(model: Any) -> None:
-    """Reports new values of the shards to the engine. Steps of `torch.optim` optimizers are reported automatically."""
+    """Reports new values of the shards to the engine. Steps of `torch.optim` optimizers and operations in place on the
+    shards are reported automatically, but not operations on their ``.data``."""
     from .sharding import sharded
 
-    sharded(model).native.parameters_changed()
+    sharded(model).parameters_changed()
 
 

@@ -12,6 +12,8 @@ from .errors import Error
 from .sharding import configuration_of, errors_of_keywords
 from .world import init
 
+_ORIGIN = "heddle.pipeline"  # place of keyword fields in messages
+_TENSORS = ("tokens", "labels", "positions", "documents", "padding", "extra")  # of a batch
 Piece = tuple[str, nn.Module, Callable[[list[torch.Tensor], Any], Sequence[torch.Tensor]]]
 
 
@@ -26,8 +28,17 @@ class Pipeline:
         for given in [batches] if isinstance(batches, Mapping) else batches:
             batch = self._batch()
             for name, value in given.items():
+                if name not in _TENSORS or not isinstance(value, torch.Tensor):
+                    raise Error("usage", name, f"a batch cannot have this {type(value).__name__}",
+                                "pass a mapping with the tensors tokens and labels, and positions, documents, padding or "
+                                "extra if the pieces read them")
                 setattr(batch, name, value)
+            if "labels" not in given:
+                raise Error("usage", "labels", "the batch has none, so its tokens with a loss cannot be counted",
+                            "pass labels, int64 [batch, sequence], with -100 for tokens without a loss")
             out.append(batch)
+        if not out:
+            raise Error("usage", "batches", "the list is empty", "pass one batch or more")
         return out
 
     def step(self, batches: Any, lr: float, weight_decay: float = 0.0) -> tuple[float, float]:
@@ -42,7 +53,7 @@ class Pipeline:
             The loss, which is the sum of the token losses divided by the number of labels over all ranks, and the gradient
             norm before clipping.
         """
-        return self._native.step(self._made(batches), lr, weight_decay)
+        return self._native.step(self._made(batches), float(lr), float(weight_decay))
 
     def evaluate(self, batches: Any) -> float:
         """Returns the loss without computing gradients. A collective of every rank."""
@@ -80,9 +91,12 @@ def pipeline(pieces: Sequence[Piece], *, config: Any = None, max_norm: float | N
     """
     if not pieces:
         raise Error("usage", "pieces", "the list is empty", "pass a name, a module and a function for each piece")
+    for each in pieces:
+        if not (isinstance(each, (tuple, list)) and len(each) == 3 and isinstance(each[1], nn.Module) and callable(each[2])):
+            raise Error("usage", "pieces", f"{each!r} is no piece", "pass a name, a module and a function for each piece")
     world = init()
     row = nn.ModuleList(module for _, module, _ in pieces)
-    configuration, origin = configuration_of(row, config, fields)
+    configuration, origin = configuration_of(row, config, fields, _ORIGIN)
     names: dict[int, str] = {}
     given = []
     for name, module, function in pieces:
@@ -90,6 +104,6 @@ def pipeline(pieces: Sequence[Piece], *, config: Any = None, max_norm: float | N
             names.setdefault(id(parameter), f"{name}.{path}")
         parameters = [(names[id(parameter)], parameter) for parameter in module.parameters()]
         given.append(((name, parameters, list(module.buffers())), lambda inputs, batch, call=function: list(call(inputs, batch))))
-    with errors_of_keywords():
+    with errors_of_keywords(_ORIGIN):
         native = world._extension.Pipelined(world.native, configuration, origin, given, max_norm or 0.0, betas, eps)
     return Pipeline(native, world._extension.Batch)

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from typing import Any, Callable, Iterator, Mapping, Sequence, Union
 
 from .errors import Error, error_from_json, error_in_output
@@ -114,6 +115,8 @@ def check(recipe: Recipe, world_size: int | Sequence[int] = 1, *, overrides: Map
     """
     several = not isinstance(world_size, int)
     sizes = list(world_size) if not isinstance(world_size, int) else [world_size]
+    if isinstance(world_size, str) or not all(isinstance(each, int) for each in sizes):
+        raise Error("usage", "world_size", f"{world_size!r} is no number of ranks", "pass an int, or a list of ints")
     with _file_of(recipe) as path:
         records = _records(["check", path, "--world-size", ",".join(map(str, sizes)), *(["--elsewhere"] if elsewhere else []),
                             *_overrides(overrides)], len(sizes))
@@ -253,6 +256,8 @@ def train(recipe: Recipe, *, ranks: int | None = None, on_step: Callable[[dict[s
     Raises:
         heddle.Error: the error of the run, with its code, place and hint.
     """
+    if on_step is not None and not callable(on_step):
+        raise Error("usage", "on_step", f"{on_step!r} cannot be called", "pass a function of one dict")
     with _file_of(recipe) as path, tempfile.TemporaryDirectory(prefix="heddle-") as place:
         file = os.fspath(metrics) if metrics is not None else os.path.join(place, "training.jsonl")
         command = [program(), "train", path, "--json", "--metrics", file,
@@ -270,6 +275,9 @@ def train(recipe: Recipe, *, ranks: int | None = None, on_step: Callable[[dict[s
             raise stopped
         if child.returncode != 0:
             raise error_in_output(output) or _failure(child.returncode, errors)
+    if not lines:
+        resumed = next((line.strip() for line in output.splitlines() if line.strip().startswith("resumes ")), "")
+        warnings.warn("the run took no step" + (f": it {resumed}" if resumed else ""), stacklevel=2)
     return Trained(lines, output)
 
 

@@ -34,6 +34,7 @@ class Released(torch.nn.Parameter):
     name. The parameter is whole in a forward of its module and within `heddle.unsharded`."""
 
     _heddle_name: str
+    _heddle_unit: str  # as root= names it
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -112,14 +113,14 @@ def _flat(args: Any, kwargs: Any) -> Any:
 def _refuse(parameter: Any, function: str) -> NoReturn:
     name = getattr(parameter, "_heddle_name", "?")
     raise Error("usage", name, f"'{function}' reads values of the parameter '{name}', of which this rank only has a shard",
-                "use the shards of model.parameters(), or read it within heddle.unsharded(model)." + _forward_hint(name)
+                "use the shards of model.parameters(), or read it within heddle.unsharded(model)."
+                + _forward_hint(getattr(parameter, "_heddle_unit", ""))
                 + " Save with heddle.save or heddle.save_pretrained, and run a module through model(...)")
 
 
-def _forward_hint(name: str) -> str:
-    """Returns what to do if the forward of another module reads a parameter."""
-    module = name.rpartition(".")[0]
-    if not module:
+def _forward_hint(unit: str) -> str:
+    """Returns what to do if the forward of another module reads a parameter of a unit."""
+    if not unit:
         return ""
-    return (f" If the model's forward reads it, pass root=['{module}'] to heddle.fully_shard, or name the module whose "
+    return (f" If a forward within the model reads it, pass root=['{unit}'] to heddle.fully_shard, or name the module whose "
             "forward reads it in units=.")

@@ -53,13 +53,18 @@ class Sharded:
         self.names = {id(each): name for unit in units for name, each in unit.parameters.items()}
         self.shards = [Shard(*each) for each in self.native.shards()]
         self.splits = any(shard.axes for shard in self.shards)  # parameters are split over ranks
+        own = {id(each) for unit in units for each in unit.parameters.values()}
+        self._apart = [shard for shard in self.shards if id(shard.tensor) not in own]  # not the module's own parameter
+        self._values = self._states_of_shards()
+        self._is_frozen = not any(shard.tensor.requires_grad for shard in self.shards)
         self.parameters = {name: each for unit in units for name, each in unit.parameters.items()}
         tensors = [*self.parameters.items(), *((shard.name, shard.tensor) for shard in self.shards)]
         self._trains = [(name, each, each.requires_grad) for name, each in tensors]
         weakref.finalize(self, switched.difference_update, [id(each) for _, each in tensors])
         self._running = False  # a forward of the model is running
         self._thread = 0  # thread of that forward
-        self._held = False  # parameters are whole for a scope
+        self._held: dict[str, torch.Tensor] | None = None  # whole parameters by name, for a scope
+        self._awaits = False  # a forward with gradients has ended, and no backward since
         self._synchronizes = True  # backwards reduce gradients
         self.unreduced = False  # a backward in no_sync() has accumulated gradients that no backward has reduced
         self._precision = [self.native.precision(index) for index in range(len(units))]
@@ -78,6 +83,7 @@ class Sharded:
                     parameter = self._replace(name, self.native.parameter(name))
                     unit.parameters[name] = parameter
                 parameter._heddle_name = name  # type: ignore[attr-defined]
+                parameter._heddle_unit = _reference(unit)  # type: ignore[attr-defined]
         self._freed: list[list[nn.Parameter]] = [
             [each for each in unit.parameters.values() if id(each) not in ids] for unit in self.units]
         uses: dict[int, list[int]] = {}
@@ -87,6 +93,7 @@ class Sharded:
         self._sharing = [sorted({other for each in parameters for other in uses[id(each)]} - {index})
                          for index, parameters in enumerate(self._freed)]
         self._stack: list[int] = []  # running units, innermost last
+        self._versions_of: list[list[int]] = [[] for _ in self.units]  # version counters of the running units' parameters
         self._around = [index == 0 for index in range(len(self.units))]  # units that run other units inside
 
     def _replace(self, name: str, tensor: torch.Tensor) -> nn.Parameter:
@@ -101,12 +108,13 @@ class Sharded:
             raise Error("not_built", "heddle.fully_shard", "a backward of the model runs within its forward, and frees "
                         f"parameters that the forward needs under the strategy '{self.strategy}'",
                         "choose the strategy ddp or single")
+        self._awaits = False
         if optimizers.accumulates():
             self.unreduced = not self._synchronizes and self.strategy != "single"
         self._release_all()
 
     def _release_all(self) -> None:
-        if self._held:
+        if self._held is not None:
             return
         if not self._running:
             self._stack.clear()
@@ -124,7 +132,7 @@ class Sharded:
 
     def _runs_apart(self) -> bool:
         """Returns whether a part of the model is called by itself while parameters are whole. The engine skips such calls."""
-        return self._held and not self._running and not torch.is_grad_enabled()
+        return self._held is not None and not self._running and not torch.is_grad_enabled()
 
     def _before(self, index: int) -> None:
         if self._runs_apart():
@@ -138,6 +146,18 @@ class Sharded:
         self._stack.append(index)
         for parameter in self._freed[index]:
             parameter.__class__ = nn.Parameter
+        self._versions_of[index] = [parameter._version for parameter in self._freed[index]]
+
+    def _check_unchanged(self, index: int) -> None:
+        """Checks that the forward of a unit has not changed its parameters: such values would be lost."""
+        versions = [parameter._version for parameter in self._freed[index]]
+        if versions == self._versions_of[index] or self._held is not None:
+            return
+        changed = next(each for each, *both in zip(self._freed[index], versions, self._versions_of[index])
+                       if both[0] != both[1])
+        raise Error("not_built", changed._heddle_name, "the forward changes this parameter in place, which the strategy "
+                    f"'{self.strategy}' does not keep: each rank only has a shard",
+                    "make it a buffer, change the shards of model.parameters() after the backward, or choose the strategy ddp")
 
     def _explained(self, index: int, error: Error) -> Error:
         if "runs outside of a forward" not in error.message:
@@ -152,8 +172,9 @@ class Sharded:
             return
         self.native.after(index, result)
         self._stack.pop()
+        self._check_unchanged(index)
         # A unit that contains others stays whole until the end of the backward, which may recompute parts of it.
-        if self._held or index in self._stack or (self._around[index] and torch.is_grad_enabled()):
+        if self._held is not None or index in self._stack or (self._around[index] and torch.is_grad_enabled()):
             return
         for parameter in self._freed[index]:
             parameter.__class__ = Released
@@ -177,7 +198,7 @@ class Sharded:
             with self._autocasts():
                 result = call(*args, **kwargs)
             if outputs is not None:
-                result = _cast(result, outputs)
+                result = _cast_outputs(result, outputs)
             self._end(result)
             return result
         except BaseException:
@@ -192,8 +213,18 @@ class Sharded:
     @_disable
     def _begin(self) -> None:
         self.world.check_process()
-        if torch.is_grad_enabled() and switched:
-            self._check_switched()
+        if torch.is_grad_enabled():
+            if switched:
+                self._check_switched()
+            if self._awaits and torch._C._current_graph_task_id() != -1 and self.strategy != "single":
+                raise Error("not_built", type(self.model()).__name__, "torch.utils.checkpoint with use_reentrant=False runs the "
+                            f"whole model again in the backward, which the strategy '{self.strategy}' cannot do",
+                            "checkpoint parts of the model, or pass use_reentrant=True")
+            if any(self._freed) and _differentiates():
+                raise Error("not_built", type(self.model()).__name__, "torch.func transforms this forward, whose parameters "
+                            f"the strategy '{self.strategy}' frees", "choose the strategy ddp or single")
+        if self._held is None:
+            self.notice_changes()
         self.native.begin(torch.is_grad_enabled())
         self._thread = threading.get_ident()
         self._running = True
@@ -217,6 +248,7 @@ class Sharded:
             self._after(0, result)
             self._running = False
             self.native.end()
+            self._awaits = torch.is_grad_enabled() and not self._is_frozen
         except Error as error:
             raise in_terms_of_python(error) from None
 
@@ -230,8 +262,11 @@ class Sharded:
     def whole(self) -> Iterator[dict[str, torch.Tensor]]:
         """Yields every whole parameter by name, within a scope. Edits within it are written back to the shards."""
         self.world.check_process()
-        whole = self.native.hold_whole()
-        self._held = True
+        if self._held is not None:
+            yield self._held
+            return
+        self.notice_changes()
+        whole = self._held = self.native.hold_whole()
         for parameters in self._freed:
             for parameter in parameters:
                 parameter.__class__ = nn.Parameter
@@ -241,11 +276,38 @@ class Sharded:
             yield whole
             edited = self._write_back(versions)
         finally:
-            self._held = False
+            self._held = None
             self._release_all()
             self.native.release_whole()
         if edited:
-            self.native.parameters_changed()
+            self.parameters_changed()
+
+    def check_not_whole(self, what: str) -> None:
+        """Checks that no scope with whole parameters is open, whose edits have not reached the shards yet."""
+        if self._held is not None and any(self._freed):
+            raise Error("usage", what, "it is called within heddle.unsharded, whose edits reach the shards at its end",
+                        "call it after the scope")
+
+    # -- values of shards
+
+    def _states_of_shards(self) -> tuple[list[int], list[int]]:
+        """Returns version counters and addresses of the shards' values."""
+        tensors = [shard.tensor for shard in self._apart]
+        return [each._version for each in tensors], [each.data_ptr() for each in tensors]
+
+    def parameters_changed(self) -> None:
+        """Reports new values of the shards to the engine."""
+        for shard, address in zip(self._apart, self._values[1]):
+            if shard.tensor.data_ptr() != address:
+                shard.return_values()
+        self.native.parameters_changed()
+        self._values = self._states_of_shards()
+
+    def notice_changes(self) -> None:
+        """Reports changes of shards outside of an optimizer: in place, or by a new tensor in `.data`. Changes of `.data` in
+        place cannot be seen. A loop may change a frozen model so, as a moving average of another one, but never steps it."""
+        if self._apart and (self._is_frozen or self._states_of_shards() != self._values):
+            self.parameters_changed()
 
     def _versions(self) -> dict[int, int]:
         """Returns the version counters of parameters and shards, which in-place operations increment."""
@@ -304,16 +366,6 @@ class Sharded:
         assert model is not None
         return model
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        raise Error("usage", "copy.deepcopy",
-                    "a model under heddle.fully_shard cannot be copied, because each rank has only a shard",
-                    "copy it before fully_shard, or build a second model and load it with heddle.load")
-
-    def __reduce__(self) -> Any:
-        raise Error("usage", "pickle",
-                    "a model under heddle.fully_shard cannot be pickled, because each rank has only a shard",
-                    "use heddle.save or heddle.save_pretrained")
-
 
 class Shard:
     """This rank's part of a parameter: a box of the whole parameter.
@@ -331,6 +383,16 @@ class Shard:
             tensor.__class__ = ShardParameter
             tensor._heddle_name = name  # type: ignore[attr-defined]
         self.name, self.tensor, self.shape, self.offset, self.axes = name, tensor, shape, offset, axes
+        self._values = tensor.detach()  # in the engine's storage
+
+    def return_values(self) -> None:
+        """Copies the values to the engine's storage after the loop has set `.data` to another tensor."""
+        if self.tensor.shape != self._values.shape or self.tensor.dtype != self._values.dtype:
+            raise Error("usage", self.name, f"the data of this shard was set to a tensor of the shape {tuple(self.tensor.shape)} "
+                        f"and {self.tensor.dtype}", f"keep the shape {tuple(self._values.shape)} and {self._values.dtype}")
+        with torch.no_grad():
+            self._values.copy_(self.tensor)
+            self.tensor.data = self._values
 
     def differences(self, whole: torch.Tensor) -> torch.Tensor:
         """Returns which elements differ from the whole parameter, whose dtype may be narrower. NaN differs from nothing."""
@@ -356,8 +418,14 @@ def _check_unseen(unseen: Sequence[tuple[Shard, torch.Tensor]]) -> None:
         return
     name = next(shard.name for shard, differs in unseen if bool(differs))
     raise Error("usage", name, "the whole parameter and its shard differ at the end of heddle.unsharded, but no in-place "
-                "operation on either was seen", "edit the parameter itself, not its .data. After a change of shards outside "
-                "of an optimizer call heddle.parameters_changed(model)")
+                "operation on either was seen", "edit the parameter itself, not its .data. After a change of a shard's .data "
+                "call heddle.parameters_changed(model)")
+
+
+def _differentiates() -> bool:
+    """Returns whether a transform of torch.func that computes derivatives is active."""
+    active = torch._C._functorch.peek_interpreter_stack()
+    return active is not None and active.key().name in ("Grad", "Jvp")
 
 
 def _hooks_of(sharded: "weakref.ref[Sharded]", index: int) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -372,24 +440,36 @@ def _hooks_of(sharded: "weakref.ref[Sharded]", index: int) -> tuple[Callable[...
 
     @_disable
     def after(module: nn.Module, args: Any, result: Any) -> Any:
-        made = result if outputs is None else _cast(result, outputs)
+        made = result if outputs is None else _cast_outputs(result, outputs)
         sharded()._after(index, made)  # type: ignore[union-attr]
         return None if outputs is None else made
 
     return before, after
 
 
-def _cast(values: Any, dtype: torch.dtype) -> Any:
-    """Casts floating-point tensors, except a loss of one element."""
+def _cast(values: Any, dtype: torch.dtype, minimum: int = 0) -> Any:
+    """Casts floating-point tensors of at least `minimum` elements."""
     def cast(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() != 1:
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() >= minimum:
             return value.to(dtype)
         return value
     return tree_map(cast, values)
 
 
+def _cast_outputs(values: Any, dtype: torch.dtype) -> Any:
+    """Casts floating-point tensors, except a loss of one element."""
+    return _cast(values, dtype, minimum=2)
+
+
+def _reference(unit: Unit) -> str:
+    """Returns how `root=` names a unit: by its path, or by its class if other layers have the same class."""
+    kind = type(unit.module)
+    is_layer = unit.name.rpartition(".")[2].isdigit() and not kind.__module__.startswith("torch.")
+    return kind.__name__ if is_layer else unit.name
+
+
 def _owners(model: nn.Module) -> dict[str, list[tuple[nn.Module, str]]]:
-    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    first = {id(parameter): name for name, parameter in nn.Module.named_parameters(model)}
     owners: dict[str, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
         for key, parameter in module._parameters.items():
@@ -398,10 +478,20 @@ def _owners(model: nn.Module) -> dict[str, list[tuple[nn.Module, str]]]:
     return owners
 
 
-class _ShardedModel:
+class _ShardedModel(nn.Module):
     """Methods that fully_shard adds to the class of a model."""
 
     _heddle: Sharded
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise Error("usage", "copy.deepcopy",
+                    "a model under heddle.fully_shard cannot be copied, because each rank has only a shard",
+                    "copy it before fully_shard, or build a second model and load it with heddle.load")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise Error("usage", "pickle",
+                    "a model under heddle.fully_shard cannot be pickled, because each rank has only a shard",
+                    "use heddle.save or heddle.save_pretrained")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._heddle.forward(super().__call__, args, kwargs)  # type: ignore[misc]
@@ -425,14 +515,6 @@ class _ShardedModel:
     def no_sync(self) -> Any:
         """Disables gradient reduction within a scope, for all microbatches of a step except the last."""
         return self._heddle.no_sync()
-
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the model's `generate` with whole parameters. Lengths may differ between ranks. A collective."""
-        call = super().generate  # type: ignore[misc]
-        if self._heddle._held:
-            return call(*args, **kwargs)
-        with torch.no_grad(), self._heddle.whole():
-            return call(*args, **kwargs)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
         for shard in self._heddle.shards:
@@ -462,8 +544,15 @@ class _ShardedModel:
             raise Error("usage", "load_state_dict", "each rank only has shards of the parameters",
                         "use heddle.load, or load the values before fully_shard")
         loaded = super().load_state_dict(*args, **kwargs)  # type: ignore[misc]
-        self._heddle.native.parameters_changed()
+        self._heddle.parameters_changed()
         return loaded
+
+
+class _GeneratingModel(_ShardedModel):
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the model's `generate` with whole parameters. Lengths may differ between ranks. A collective."""
+        with torch.no_grad(), self._heddle.whole():
+            return super().generate(*args, **kwargs)  # type: ignore[operator]
 
 
 def sharded(model: Any) -> Sharded:
@@ -473,6 +562,8 @@ def sharded(model: Any) -> Sharded:
         inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
         if inner is not None and inner is not model:
             return sharded(inner)
+        if not isinstance(model, nn.Module):
+            raise Error("usage", "model", f"a {type(model).__name__} is no model", "pass the model under heddle.fully_shard")
         raise Error("usage", type(model).__name__, "this model is not under heddle.fully_shard",
                     "call heddle.fully_shard(model, ...) first")
     return found
@@ -482,10 +573,10 @@ def sharded(model: Any) -> Sharded:
 _BFLOAT16 = {"param_dtype": "bfloat16", "reduce_dtype": "float32", "cast_forward_inputs": True}
 
 
-def configuration_of(model: nn.Module, config: Any, fields: Mapping[str, Any]) -> tuple[str, str]:
+def configuration_of(model: nn.Module, config: Any, fields: Mapping[str, Any], origin: str = _ORIGIN) -> tuple[str, str]:
     """Returns the YAML of `distributed:` and `dist_env:` with a name for messages, or "" with the path of a file."""
     if config is not None and fields:
-        raise Error("usage", "heddle.fully_shard", f"config= and {', '.join(fields)}= are both given",
+        raise Error("usage", origin, f"config= and {', '.join(fields)}= are both given",
                     "pass the fields either in the file or as keywords")
     if isinstance(config, (str, os.PathLike)):
         return "", os.fspath(config)
@@ -500,7 +591,7 @@ def configuration_of(model: nn.Module, config: Any, fields: Mapping[str, Any]) -
         section = dict(config) if "distributed" in config else {"distributed": dict(config)}
     if devices <= {"cpu"}:
         section.setdefault("dist_env", {"backend": "gloo"})
-    return json.dumps(section, default=_written), _ORIGIN
+    return json.dumps(section, default=_written), origin
 
 
 def _written(value: Any) -> Any:
@@ -512,13 +603,13 @@ def _written(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def errors_of_keywords() -> Iterator[None]:
+def errors_of_keywords(origin: str = _ORIGIN) -> Iterator[None]:
     """Removes the line from errors of fields that are given as keywords: there is no file."""
     try:
         yield
     except Error as error:
         for each in error.all:
-            each.where = each.where.replace(f"{_ORIGIN}:1 ", f"{_ORIGIN} ")
+            each.where = each.where.replace(f"{origin}:1 ", f"{origin} ")
         raise
 
 
@@ -546,17 +637,46 @@ def _check_ranks(world: World, units: Sequence[Unit], gradients: str) -> None:
                 "build the same model and pass the same arguments on every rank")
 
 
+def _check_parameters(model: nn.Module) -> None:
+    """Checks that the parameters can be split and reduced, and that hooks can gather them."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule) and any(True for _ in module.parameters()):
+            raise Error("not_built", name or type(model).__name__, "this module is compiled by torch.jit, which runs no hooks",
+                        "use the module without torch.jit.script")
+    for name, each in nn.Module.named_parameters(model):
+        if isinstance(each, nn.parameter.UninitializedParameter):
+            raise Error("usage", name, "this parameter of a lazy module has no shape yet",
+                        "run a forward of the model before heddle.fully_shard")
+        if each.is_complex():
+            raise Error("not_built", name, f"this parameter is {each.dtype}, and complex numbers are not reduced over ranks",
+                        "store torch.view_as_real of it, and call torch.view_as_complex in the forward")
+
+
+def _check_sparse(model: nn.Module, strategy: str) -> None:
+    for name, module in model.named_modules():
+        if getattr(module, "sparse", False) is True and strategy in ("ddp", "fsdp2") and next(module.parameters()).requires_grad:
+            raise Error("not_built", name, f"the strategy '{strategy}' does not reduce sparse gradients",
+                        f"build this {type(module).__name__} with sparse=False")
+
+
+def _generates(model: nn.Module) -> bool:
+    """Returns whether a model has a `generate` of these packages, which computes no gradients."""
+    return any("generate" in base.__dict__ and base.__module__.partition(".")[0] in ("transformers", "peft", "trl")
+               for base in type(model).__mro__)
+
+
 def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, root: Units = (), gradients: str = "average",
-                from_pretrained_dir: str | None = None, **fields: Any) -> nn.Module:
+                from_pretrained_dir: str | None = None, **fields: Any) -> _ShardedModel:
     """Applies a strategy of heddle to a model in place. A collective of every rank.
 
     Args:
-        model: a model on the device of the run (rank 0's values are used), or on meta.
+        model: a model on the device of the run, or on meta. Parameters get rank 0's values. Buffers keep the values of each
+            rank, except under `ddp`, which sends rank 0's.
         config: the path of a recipe or a mapping, whose ``distributed:`` section is used.
         units: modules that are each gathered, run and released together: one or a list of modules, classes, class names,
             paths or path patterns, or a function of path and module. Default: the layers in transformers'
-            ``_no_split_modules``, and embeddings and linear layers outside of them. Without such layers, the members of
-            every ``ModuleList`` and ``Sequential``.
+            ``_no_split_modules``, and embeddings, linear and attention layers outside of them. Without such layers, the
+            members of every ``ModuleList`` and ``Sequential``.
         root: modules that are not units, in the same forms: those whose parameters the model's own forward reads, as a
             fused loss reads the weight of the head. The root stays whole until the end of the backward.
         gradients: ``"average"`` over the data-parallel ranks, as under DDP and FSDP2, or ``"sum"``.
@@ -581,17 +701,26 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
         raise Error("usage", type(model).__name__, "this model is under heddle.fully_shard already",
                     "call fully_shard once for a model")
     optimizers.check_free(model)
+    on_meta = any(each.is_meta for each in model.parameters())
+    if from_pretrained_dir is not None and not on_meta:
+        raise Error("usage", "from_pretrained_dir", f"{type(model).__name__} has values on a device, so no file would be read",
+                    "build the model on meta, under accelerate.init_empty_weights(include_buffers=False), or load its values "
+                    "before heddle.fully_shard")
+    if on_meta and hasattr(model, "tie_weights"):  # accelerate makes tied parameters two
+        model.tie_weights()
+    _check_parameters(model)
     ranks = init()
     configuration, origin = configuration_of(model, config, fields)
     found = find_units(model, units, root)
     _check_ranks(ranks, found, gradients)
     source = None
-    if any(parameter.is_meta for parameter in model.parameters()):
+    if on_meta:
         from .files import source_of
 
         source = source_of(model, from_pretrained_dir)
     with errors_of_keywords():
         one = Sharded(model, ranks, configuration, origin, found, source, gradients == "average")
+    _check_sparse(model, one.strategy)
     if one.native.checkpoints():
         if not hasattr(model, "gradient_checkpointing_enable"):
             raise Error("not_built", "distributed.activation_checkpointing", f"{type(model).__name__} has no "
@@ -600,6 +729,7 @@ def fully_shard(model: nn.Module, *, config: Any = None, units: Units = None, ro
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.__dict__["_heddle"] = one
     own = type(model)
-    model.__class__ = type(own.__name__, (_ShardedModel, own), {"__module__": own.__module__, "__doc__": own.__doc__})
+    added = _GeneratingModel if _generates(model) else _ShardedModel
+    model.__class__ = type(own.__name__, (added, own), {"__module__": own.__module__, "__doc__": own.__doc__})
     optimizers.watch(one)
-    return model
+    return model  # type: ignore[return-value]

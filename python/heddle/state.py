@@ -31,7 +31,7 @@ def save(directory: str | os.PathLike[str], model: nn.Module, optimizer: torch.o
     optimizer are not changed.
 
     Args:
-        directory: the directory to create. It must not exist, and appears once it is complete.
+        directory: the directory to create. It must not exist or be empty, and appears once it is complete.
         model: a model under `heddle.fully_shard`. Its persistent buffers are saved with the values of rank 0.
         optimizer: an optimizer whose state is saved with the model. Parameters that have not been updated have no state.
         extra: data that the trainer needs to resume, such as ``{"step": 7}``, written as JSON.
@@ -41,16 +41,20 @@ def save(directory: str | os.PathLike[str], model: nn.Module, optimizer: torch.o
     """
     one = sharded(model)
     optimizer = _checked(one, optimizer, "heddle.save")
+    document: dict[str, Any] = {"version": 1, "groups": _options(optimizer)}
     states: list[_State] = []
 
     def collect() -> list[str]:
+        document["extra"] = _plain_extra(extra)
+        one.check_not_whole("heddle.save")
+        one.notice_changes()
         states.extend(_states(one, optimizer))
         return [prefix[:-1] for _, prefix, _ in states]
 
     keys = sorted({key for found in _on_every_rank(one, "save", collect) for key in found})
-    document: dict[str, Any] = {"version": 1, "extra": dict(extra or {}), "groups": _options(optimizer)}
     if optimizer is not None:
-        document.update(optimizer=type(optimizer).__name__, states=keys, parameters=_group_names(one, optimizer))
+        names = _group_names(one, optimizer)
+        document.update(optimizer=type(optimizer).__name__, states=keys, parameters=names)
     files: list[tuple[str, Any]] = [(_DOCUMENT, json.dumps(document))]
     buffers = dict(_persistent_buffers(one.model()))
     if buffers and one.world.rank == 0:
@@ -75,16 +79,25 @@ def load(directory: str | os.PathLike[str], model: nn.Module, optimizer: torch.o
     """
     one = sharded(model)
     optimizer = _checked(one, optimizer, "heddle.load")
+    groups = _group_names(one, optimizer)
     found: list[_Checkpoint] = []
 
     def check() -> None:
-        found.append(_Checkpoint(os.path.abspath(os.fspath(directory)), one, optimizer))
+        found.append(_Checkpoint(os.path.abspath(os.fspath(directory)), one, optimizer, groups))
 
     _on_every_rank(one, "load", check)
     return found[0].load()
 
 
 _State = tuple[int, str, torch.Tensor]  # index of the shard, prefix of the name, tensor
+
+
+def _plain_extra(extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    try:
+        return json.loads(json.dumps(dict(extra or {})))
+    except (TypeError, ValueError) as error:
+        raise Error("usage", "extra", f"it cannot be written as JSON: {error}",
+                    "use a dict of numbers, strings, lists and dicts") from None
 
 
 def _on_every_rank(one: Sharded, work: str, compute: Callable[[], Any]) -> list[Any]:
@@ -198,9 +211,17 @@ def _set_options(group: dict[str, Any], saved: Mapping[str, Any]) -> None:
 
 
 def _group_names(one: Sharded, optimizer: Any) -> list[list[str]]:
-    """Returns the names of the parameters of each group."""
+    """Returns the names of the parameters of each group over all ranks: some strategies give a scalar to one rank only.
+    A collective of every rank."""
     names = {id(shard.tensor): shard.name for shard in one.shards}
-    return [sorted({names[id(each)] for each in group["params"]}) for group in optimizer.param_groups]
+    groups = [] if optimizer is None else optimizer.param_groups
+
+    def collect() -> list[list[str]]:
+        return [[names[id(each)] for each in group["params"]] for group in groups]
+
+    ranks = _on_every_rank(one, "groups", collect)
+    most = max(map(len, ranks))
+    return [sorted({name for found in ranks if index < len(found) for name in found[index]}) for index in range(most)]
 
 
 def _tensors_by_name(model: nn.Module, kind: str) -> Iterator[tuple[str, nn.Module, str, torch.Tensor]]:
@@ -229,8 +250,8 @@ class _Checkpoint:
     """A checkpoint that fits a model and an optimizer. The constructor raises heddle.Error if it does not fit, and changes
     neither of them. Checkpoints of the program and of `heddle.import_checkpoint` do not name groups and kinds of state."""
 
-    def __init__(self, path: str, one: Sharded, optimizer: Any) -> None:
-        self._path, self._one, self._optimizer = path, one, optimizer
+    def __init__(self, path: str, one: Sharded, optimizer: Any, groups: list[list[str]]) -> None:
+        self._path, self._one, self._optimizer, self._groups = path, one, optimizer, groups
         self._names = {id(shard.tensor): shard.name for shard in one.shards}
         self._model = SavedTensors(os.path.join(path, "model"))
         self._document = self._read_document()
@@ -315,7 +336,7 @@ class _Checkpoint:
 
     def _check_groups(self) -> None:
         """Checks the number of parameter groups, and the parameters of each group if the checkpoint names them."""
-        where, saved, groups = self._file(_DOCUMENT), self._document["groups"], _group_names(self._one, self._optimizer)
+        where, saved, groups = self._file(_DOCUMENT), self._document["groups"], self._groups
         if saved and len(saved) != len(groups):
             raise Error("input", where, f"the checkpoint has {len(saved)} parameter groups, but the optimizer has "
                         f"{len(groups)}", _REGROUP)
@@ -399,15 +420,19 @@ def unsharded(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def full_state_dict(model: nn.Module, *, rank0_only: bool = True, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
-    """Returns copies of all parameters and persistent buffers by name, with a tied parameter under each of its names. A
-    collective of every rank. With `rank0_only`, other ranks get an empty dict."""
+    """Returns copies of all parameters and persistent buffers by name, with one copy of a tied parameter under each of its
+    names. A collective of every rank. With `rank0_only`, other ranks get an empty dict."""
     one = sharded(model)
     out: dict[str, torch.Tensor] = {}
     with one.whole() as whole:
         if rank0_only and one.world.rank != 0:
             return out
+        copies: dict[str, torch.Tensor] = {}
         for name, _, _, parameter in _tensors_by_name(one.model(), "_parameters"):
-            out[name] = whole[one.names[id(parameter)]].detach().to(device, copy=True)
+            first = one.names[id(parameter)]
+            if first not in copies:
+                copies[first] = whole[first].detach().to(device, copy=True)
+            out[name] = copies[first]
         for name, buffer in _persistent_buffers(one.model()):
             out[name] = buffer.detach().to(device, copy=True)
     return out
@@ -421,6 +446,9 @@ def save_pretrained(model: Any, directory: str | os.PathLike[str], **options: An
     """
     one = sharded(model)
     inner = one.model()
+    if not hasattr(inner, "save_pretrained"):
+        raise Error("usage", type(inner).__name__, "this model is not one of transformers, so it has no save_pretrained",
+                    "use heddle.full_state_dict or heddle.save")
     state = full_state_dict(inner)
 
     def write() -> None:

@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Any, Mapping
+from typing import Any, Mapping, NoReturn
 
 import torch
 
 from . import state
 from .errors import Error
-from .sharding import fully_shard
+from .sharding import fully_shard, sharded
 
 _FOLDER = "heddle"  # in a checkpoint of the trainer
 _SCHEDULER = "scheduler.pt"
@@ -26,9 +26,17 @@ def prepare(accelerator: Any, model: Any, **options: Any) -> Any:
     """
     if accelerator.native_amp and "config" not in options and options.get("strategy", "fsdp2") in ("fsdp2", "ddp"):
         options.setdefault("autocast_dtype", {"bf16": "bfloat16", "fp16": "float16"}.get(accelerator.mixed_precision))
-    fully_shard(model, **options)
+    one = sharded(fully_shard(model, **options))
     model._is_accelerate_prepared = True
+    if one.splits:
+        accelerator.register_save_state_pre_hook(lambda *_: _refuse_state("save_state", "writes", "save"))
+        accelerator.register_load_state_pre_hook(lambda *_: _refuse_state("load_state", "reads", "load"))
     return model
+
+
+def _refuse_state(call: str, does: str, ours: str) -> NoReturn:
+    raise Error("not_built", f"accelerator.{call}", f"it {does} one rank's state of the optimizer, but each rank updates shards",
+                f"call heddle.{ours}(directory, model, optimizer)")
 
 
 class HfTrainer:

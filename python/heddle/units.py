@@ -76,20 +76,46 @@ def _layers(model: nn.Module) -> set[str]:
     return names
 
 
+# Modules that are units outside of layers. The last three read the parameters of their linear layers.
+_ALONE = (nn.Embedding, nn.Linear, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+_LISTS = (nn.ModuleList, nn.ModuleDict)  # have no forward, so they are no units
+_LARGE = 1 << 24  # elements of a table that is a unit even if it is not that of the vocabulary
+_PARAMETERS = (nn.ParameterList, nn.ParameterDict)
+
+
+def _vocabulary(model: nn.Module) -> int:
+    """Returns the number of rows of the input embedding of a transformers model, or of the largest embedding."""
+    if callable(getattr(model, "get_input_embeddings", None)):
+        try:
+            table = model.get_input_embeddings()
+        except (NotImplementedError, AttributeError):
+            table = None
+        if isinstance(table, nn.Embedding):
+            return table.num_embeddings
+    tables = [each for each in model.modules() if isinstance(each, nn.Embedding)]
+    return max(tables, key=lambda each: each.weight.numel()).num_embeddings if tables else 0
+
+
 def _default(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Returns the layers of a transformers model, else the modules of lists, and embeddings and linear layers outside."""
     layers = _layers(model)
+    vocabulary = _vocabulary(model)
     out: list[tuple[str, nn.Module]] = []
 
     def walk(prefix: str, module: nn.Module, in_list: bool) -> None:
         for name, child in module.named_children():
             path = f"{prefix}{name}"
-            is_layer = type(child).__name__ in layers if layers else in_list
-            alone = isinstance(child, (nn.Embedding, nn.Linear)) and (not in_list or bool(layers))
+            is_list = isinstance(child, _LISTS)
+            is_layer = type(child).__name__ in layers if layers else in_list and not is_list
+            alone = isinstance(child, _ALONE) and (not in_list or bool(layers))
+            if isinstance(child, nn.Embedding) and child.num_embeddings != vocabulary and child.weight.numel() < _LARGE:
+                continue  # a table of positions or types, whose values other modules may read: it belongs to the root
+            if isinstance(child, _PARAMETERS):
+                continue
             if child is not model and (is_layer or alone):
                 out.append((path, child))
             else:
-                walk(path + ".", child, isinstance(child, (nn.ModuleList, nn.Sequential)))
+                walk(path + ".", child, isinstance(child, (nn.ModuleList, nn.Sequential)) or in_list and is_list)
 
     walk("", model, isinstance(model, (nn.ModuleList, nn.Sequential)))
     known: set[int] = set()
@@ -103,7 +129,7 @@ def _first(module: nn.Module, known: set[int]) -> bool:
 
 
 def _names(model: nn.Module) -> dict[int, str]:
-    return {id(parameter): name for name, parameter in model.named_parameters()}
+    return {id(parameter): name for name, parameter in nn.Module.named_parameters(model)}
 
 
 def _own(modules: Iterable[nn.Module]) -> Iterator[nn.Parameter]:

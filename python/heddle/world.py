@@ -109,7 +109,7 @@ class World:
 def init(*, timeout: float = 600.0, plugins: Sequence[str] = ()) -> World:
     """Joins the other ranks of the run, started by torchrun, Slurm or MPI. Without a launcher the run has one rank.
 
-    A second call returns the same object. The process leaves the run at exit. If it exits with an exception, the next
+    A second call without arguments returns the same object. The process leaves the run at exit. If it exits with an exception, the next
     wait of other ranks raises ``heddle.Error`` with the code ``"rank_lost"``.
 
     Args:
@@ -124,6 +124,9 @@ def init(*, timeout: float = 600.0, plugins: Sequence[str] = ()) -> World:
     if _world is None:
         _world = World(timeout, plugins)
         _world.listen()
+    elif timeout != 600.0 or plugins:
+        raise Error("usage", "heddle.init", "the process has joined its ranks already, so timeout and plugins would have no "
+                    "effect", "call heddle.init(...) first, before heddle.fully_shard")
     _world.check_process()
     return _world
 

@@ -36,9 +36,19 @@ TEST(Publish, ReplacesWhatAnInterruptedSaveHasLeft) {
 TEST(Publish, RefusesADirectoryThatIsPublished) {
   const Folder folder;
   fs::create_directories(folder / "a");
+  folder.write("a/one", "1");
   EXPECT_EQ(error_of(folder, [&] { checkpoint::open_stage(folder / "a"); }),
             "error[io] FOLDER/a: Checkpoint directory FOLDER/a already holds a published checkpoint.\n"
             "  hint: remove it, or give another directory (a recipe: checkpoint.checkpoint_dir)");
+}
+
+TEST(Publish, ReplacesAnEmptyDirectory) {
+  const Folder folder;
+  fs::create_directories(folder / "a");
+  checkpoint::open_stage(folder / "a");
+  folder.write("a.incomplete/one", "1");
+  checkpoint::publish(folder / "a");
+  EXPECT_TRUE(fs::exists(folder / "a/one"));
 }
 
 TEST(Publish, PointsALinkAtOneDirectoryAfterAnother) {

@@ -34,11 +34,33 @@ if not MISSING:
         def forward(self, x):
             return self.own(self.inner(torch.tanh(self.own(x))))
 
+    class Viewing(Block):
+        """Returns a view, as a linear layer does for inputs of 3 dims."""
+        def forward(self, x):
+            return super().forward(x).view_as(x)
+
+    class Biased(Block):
+        """Returns the bias that the first layer makes, a leaf, as T5 does with its position bias."""
+        def forward(self, x, bias):
+            bias = torch.ones_like(x).requires_grad_() if bias is None else bias
+            return super().forward(x + bias), bias
+
+    class Made:
+        def __init__(self, value):
+            self.value = value
+
+    class Wrapping(Block):
+        """Returns an object that is no container of PyTorch."""
+        def forward(self, x):
+            return Made(super().forward(x))
+
     class Net(nn.Module):
         def __init__(self, run):
             super().__init__()
             self.blocks = nn.ModuleList(Block() for _ in range(4))
             self.outer, self.scale, self.norm = Outer(), nn.Parameter(torch.ones(())), nn.LayerNorm(WIDTH)
+            self.viewing, self.wrapping = Viewing(), Wrapping()
+            self.biased = nn.ModuleList(Biased() for _ in range(2))
             self.run = run
 
         def forward(self, x, rank, step):
@@ -81,6 +103,20 @@ def no_gradient_between(net, x, rank, step):
     return net.blocks[1](net.blocks[0](x) + y)
 
 
+def changed_in_place(net, x, rank, step):
+    x = net.viewing(net.blocks[0](x))
+    x += 1
+    x *= 2
+    return net.blocks[1](x)
+
+
+def leaf_handed_on(net, x, rank, step):
+    bias = None
+    for layer in net.biased:
+        x, bias = checkpoint(layer, x, bias, use_reentrant=False)
+    return x
+
+
 FORWARDS = {
     "row": lambda net, x, rank, step: chain(net, x),
     "twice": lambda net, x, rank, step: chain(net, x, (0, 1, 1, 2, 0)),
@@ -94,11 +130,15 @@ FORWARDS = {
     "checkpointed pair, reentrant": lambda *given: checkpointed_pair(*given, reentrant=True),
     "autocast": autocast,
     "no gradient between": no_gradient_between,
+    "output changed in place": changed_in_place,
+    "last output changed in place": lambda net, x, rank, step: net.viewing(net.blocks[0](x)).mul_(2),
+    "leaf handed on": leaf_handed_on,
+    "own object": lambda net, x, rank, step: net.blocks[1](net.wrapping(net.blocks[0](x)).value),
 }
 # Loops that reset gradients between forward and backward, or never.
 KEPT = ("reset after the forward", "never reset")
 LOOPS = (*KEPT, "two forwards and one backward", "three microbatches", "accumulated without no_sync", "a second backward", "evaluation between", "frozen unit",
-         "frozen first", "hooks of the user", "parametrized", "gradient penalty", "two models", "loss of an inner tensor")
+         "frozen first", "values changed", "data replaced", "moving average", "hooks of the user", "parametrized", "gradient penalty", "two models", "loss of an inner tensor")
 
 
 def units(path, module):
@@ -115,6 +155,21 @@ def prepare(net, name):
     if name == "hooks of the user":
         net.blocks[1].register_forward_hook(lambda module, args, result: 2 * result)
         net.blocks[2].register_full_backward_hook(lambda module, given, got: tuple(0.5 * each for each in given))
+
+
+def change_values(name, net, other):
+    """Changes parameters outside of an optimizer, after a forward that may have gathered them."""
+    if name in ("values changed", "data replaced"):
+        net(torch.ones(1, WIDTH), 0, 0)
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.mul_(0.9)
+    if name == "data replaced":
+        for parameter in net.parameters():
+            parameter.data = parameter.data * 0.9
+    if name == "moving average":
+        for average, parameter in zip(other.parameters(), net.parameters()):
+            average.data.mul_(0.5).add_(parameter.data)
 
 
 def losses(name, net, x, rank, step, other=None):
@@ -135,7 +190,7 @@ def losses(name, net, x, rank, step, other=None):
         out = call(x).pow(2).mean()
         gradient, = torch.autograd.grad(out, x, create_graph=True)
         return [out + gradient.pow(2).sum()]
-    if name == "two models":
+    if name in ("two models", "moving average"):
         return [(call(x) - other(x, rank, step)).pow(2).mean()]
     if name == "loss of an inner tensor":
         kept = []
@@ -173,7 +228,10 @@ def compare_one(name, fields, world):
     from architectures_test import worst
 
     mine, plain = make(name), make(name)
-    others = (make("row"), make("row")) if name == "two models" else (None, None)
+    others = (make("row"), make("row")) if name in ("two models", "moving average") else (None, None)
+    if name == "moving average":
+        for net in others:
+            net.requires_grad_(False)
     heddle.fully_shard(mine, units=units, **fields)
     if others[0] is not None:
         heddle.fully_shard(others[0], units=units, **fields)
@@ -202,7 +260,49 @@ def compare_one(name, fields, world):
         if others[0] is not None:
             for net in others:
                 net.zero_grad()
+        for net, other in zip((mine, plain), others):
+            change_values(name, net, other)
     return found
+
+
+def tree():
+    """Returns a model with containers in lists, tables of two sizes, and attention outside of a list."""
+    class Tree(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(64, WIDTH), nn.Embedding(8, WIDTH)
+            self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+            self.layers = nn.ModuleList([nn.ModuleList([Block(), Block()]), nn.ModuleDict({"a": Block()}),
+                                         nn.ParameterList([torch.ones(WIDTH)]), Block()])
+
+        def forward(self, tokens):
+            x = self.words(tokens) + self.places.weight[:tokens.shape[1]]
+            x = x + self.attention(x, x, x)[0]
+            (first, second), named, scale, last = self.layers
+            return last(named["a"](second(first(x))) * scale[0])
+    torch.manual_seed(2)
+    return Tree()
+
+
+def gradients_of_tree(strategy):
+    from architectures_test import worst
+
+    world, mine, plain = heddle.init(), tree(), tree()
+    heddle.fully_shard(mine, **STRATEGIES[strategy][1])
+    batches = [torch.randint(0, 64, (2, 8), generator=torch.Generator().manual_seed(rank)) for rank in range(world.size)]
+    for tokens in batches:
+        (plain(tokens).pow(2).mean() / world.size).backward()
+    mine(batches[world.rank]).pow(2).mean().backward()
+    return [unit.name for unit in mine._heddle.units], worst(mine, plain, world.size)
+
+
+@unittest.skipIf(MISSING, MISSING)
+class DefaultUnitsTest(unittest.TestCase):
+    def test_are_modules_with_a_forward_of_their_own(self):
+        for strategy in ("fsdp2", "megatron_fsdp"):
+            for names, (parameter, difference) in ranks.run(gradients_of_tree, 2, strategy=strategy):
+                self.assertEqual(names, ["", "words", "attention", "layers.0.0", "layers.0.1", "layers.1.a", "layers.3"])
+                self.assertLess(difference, 1e-5, parameter)
 
 
 @unittest.skipIf(MISSING, MISSING)

@@ -501,6 +501,27 @@ def weight_of_a_unit(case):
     case.step()
 
 
+def backward_of_shards(case):
+    case.model(case.x).sum().backward(inputs=list(case.model.parameters()))
+
+
+def checkpoint_the_model(case):
+    torch.utils.checkpoint.checkpoint(case.model, case.x.requires_grad_(), use_reentrant=False).sum().backward()
+
+
+def in_unsharded(call):
+    def misuse(case):
+        backward(case)
+        with heddle.unsharded(case.model):
+            call(case)
+    return misuse
+
+
+def forward_of(make):
+    """Returns a misuse: a forward of indices through the model that `make` creates."""
+    return lambda case: heddle.fully_shard(make(), **STRATEGIES[case.strategy][1])(torch.zeros(2, 1, dtype=torch.long))
+
+
 SPLITTING = ("fsdp2", "megatron_fsdp")  # parameters are split over ranks
 FREEING = (*SPLITTING, "megatron")  # modules compute with tensors other than the shards
 ALL = (*FREEING, "ddp")
@@ -528,6 +549,26 @@ REFUSED = {
     "module": (ALL, lambda case: case.model.blocks[1](case.x), "blocks.1: this Block runs outside of a forward of the model"),
     "weight of a unit": (FREEING, weight_of_a_unit, "pass root=['blocks.0.down'] to heddle.fully_shard"),
     "backward in a forward": (("megatron",), lambda case: backward_in_a_forward(case), "choose the strategy ddp or single"),
+    "DDP": (ALL, lambda case: nn.parallel.DistributedDataParallel(case.model), "this Net is under heddle.fully_shard, which"),
+    "backward of shards": (FREEING, backward_of_shards, "a backward for this rank's shard alone"),
+    "checkpoint of the model": (ALL, checkpoint_the_model, "checkpoint parts of the model, or pass use_reentrant=True"),
+    "torch.func": (FREEING, lambda case: torch.func.grad(lambda x: case.model(x).sum())(case.x), "torch.func transforms this"),
+    "save in unsharded": (FREEING, in_unsharded(lambda case: heddle.save("none", case.model)), "heddle.save: it is called within"),
+    "step in unsharded": (FREEING, in_unsharded(lambda case: case.optimizer.step()), "AdamW.step: it is called within"),
+    "weights changed by the forward": (SPLITTING, forward_of(lambda: nn.Sequential(nn.Embedding(8, WIDTH, max_norm=0.1))),
+                                       "0.weight: the forward changes this parameter in place"),
+    "complex parameters": (ALL, forward_of(lambda: nn.Linear(8, 8, dtype=torch.complex64)), "weight: this parameter is torch.complex64"),
+    "lazy parameters": (ALL, forward_of(lambda: nn.LazyLinear(8)), "run a forward of the model before heddle.fully_shard"),
+    "sparse gradients": (("ddp", "fsdp2"), forward_of(lambda: nn.Sequential(nn.Embedding(8, 8, sparse=True))), "with sparse=False"),
+    "files for a model with values": (ALL, lambda case: heddle.fully_shard(Net(), from_pretrained_dir="none"), "has values on a device"),
+    "torch.jit": (ALL, forward_of(lambda: torch.jit.script(nn.Sequential(nn.Linear(8, 8)))), "this module is compiled by torch.jit"),
+    "pickle": (ALL, lambda case: pickle.dumps(case.model), "pickle: a model under heddle.fully_shard cannot be pickled"),
+    "extra that is no JSON": (ALL, lambda case: heddle.save("none", case.model, extra={"x": torch.ones(2)}), "extra: it cannot be"),
+    "save_pretrained": (ALL, lambda case: heddle.save_pretrained(case.model, "none"), "Net: this model is not one of transformers"),
+    "norm of order 0": (ALL, lambda case: heddle.clip_grad_norm_(case.model, 1.0, 0.0), "norm_type: 0.0 is not above 0"),
+    "clip of parameters": (ALL, lambda case: heddle.clip_grad_norm_(case.model.parameters(), 1.0), "model: a generator is no model"),
+    "optimizer of a part": (FREEING, lambda case: torch.optim.SGD(case.model.blocks.parameters(), 0.1).step(), "by their names"),
+    "second init": (ALL, lambda case: heddle.init(timeout=3.0), "heddle.init: the process has joined its ranks already"),
     "a single pattern": (ALL, lambda case: heddle.fully_shard(Net(), units="none.*"), "units: no module of Net is 'none.*'"),
     "root": (ALL, lambda case: heddle.fully_shard(Net(), root=["none"]), "root: no module of Net is 'none'"),
     "units of numbers": (ALL, lambda case: heddle.fully_shard(Net(), units=[3]), "units: 3 selects no modules"),

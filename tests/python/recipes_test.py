@@ -95,6 +95,19 @@ class ProgramTest(unittest.TestCase):
         for first, second in zip(one.losses, two.losses):
             self.assertAlmostEqual(first / second, 1, delta=2e-5)
 
+    def test_warns_of_a_run_that_has_no_steps_left(self):
+        with tempfile.TemporaryDirectory() as place:
+            whole = recipe(self.place, checkpoint={"checkpoint_dir": os.path.join(place, "run")})
+            heddle.train(whole)
+            with self.assertWarnsRegex(UserWarning, "the run took no step: it resumes .*: all 5 steps are done"):
+                self.assertEqual(heddle.train(whole).losses, [])
+
+    def test_refuses_arguments_of_another_type(self):
+        for call in (lambda: heddle.check(recipe(self.place), world_size="12"), lambda: heddle.train(recipe(self.place), on_step=3)):
+            with self.assertRaises(heddle.Error) as caught:
+                call()
+            self.assertEqual(caught.exception.code, "usage")
+
     def test_train_raises_the_error_of_the_run(self):
         with self.assertRaises(heddle.Error) as caught:
             heddle.train(recipe(self.place), overrides={"optimizer.lr": "fast"}, progress=False)

@@ -15,7 +15,7 @@ except ImportError as error:
 
 import heddle
 import ranks
-from models import llama, tokens
+from models import llama, make, tokens
 from numbers_test import FP32, STRATEGIES
 
 SHARDED = ("fsdp2", "megatron_fsdp", "megatron")
@@ -123,6 +123,53 @@ def on_meta(strategies, place):
         read = model._heddle_weights.bytes_read
         results[strategy] = (read / size, train(model, torch.optim.AdamW(model.parameters(), lr=1e-2), range(2)),
                              train(*sharded_llama(strategy), range(2)))
+    return results
+
+
+def on_meta_with_other_names(strategies, place):
+    """Returns differences of losses between models on meta and in memory: of tied models, whose files have one tensor, and of
+    a mixture of experts, whose files have a tensor for each expert. Also returns the number of warnings."""
+    import accelerate
+
+    world, results = heddle.init(), {}
+    for name in ("GPT-2", "Mixtral"):
+        directory = os.path.join(place, name)
+        if world.rank == 0:
+            make(name).save_pretrained(directory)
+        world.native.barrier(name)
+        for strategy in strategies:
+            model = heddle.fully_shard(make(name), **STRATEGIES[strategy][1])
+            with accelerate.init_empty_weights(include_buffers=False):
+                empty = make(name)
+            with warnings.catch_warnings(record=True) as given:
+                warnings.simplefilter("always")
+                heddle.fully_shard(empty, from_pretrained_dir=directory, **STRATEGIES[strategy][1])
+            said = sum("transformers converts them" in str(each.message) for each in given)
+            both = [train(each, torch.optim.AdamW(each.parameters(), lr=1e-2), range(2)) for each in (model, empty)]
+            results[f"{name}, {strategy}"] = (*both, said)
+    return results
+
+
+def scalars_restored(strategies, place):
+    """Returns whether a model with a parameter of no dims has the saved values after a load. One rank may have the scalar."""
+    results = {}
+    for strategy in strategies:
+        def made():
+            torch.manual_seed(1)
+            model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.PReLU(), torch.nn.Linear(8, 1))
+            model[1].weight = torch.nn.Parameter(torch.tensor(0.5))
+            model.register_parameter("scale", torch.nn.Parameter(torch.tensor(2.0)))
+            heddle.fully_shard(model, **STRATEGIES[strategy][1])
+            return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+        model, optimizer = made()
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+        directory = os.path.join(place, strategy)
+        heddle.save(directory, model, optimizer)
+        other, its = made()
+        heddle.load(directory, other, its)
+        with heddle.unsharded(model), heddle.unsharded(other):
+            results[strategy] = [torch.equal(*both) for both in zip(torch.nn.Module.parameters(model), torch.nn.Module.parameters(other))]
     return results
 
 
@@ -449,6 +496,20 @@ class CheckpointTest(unittest.TestCase):
                     with self.subTest(strategy):
                         self.assertEqual(ours, theirs)
                         self.assertAlmostEqual(part, 0.5 if strategy in ("fsdp2", "megatron_fsdp") else 1.0, delta=0.1)
+
+
+    def test_model_on_meta_reads_files_with_other_names(self):
+        with tempfile.TemporaryDirectory() as place:
+            for result in ranks.run(on_meta_with_other_names, 2, strategies=["ddp", "fsdp2"], place=place):
+                for case, (ours, theirs, warned) in result.items():
+                    with self.subTest(case):
+                        self.assertEqual(ours, theirs)
+                        self.assertEqual(warned, 1 if "Mixtral" in case else 0)
+
+    def test_restores_parameters_of_no_dims(self):
+        with tempfile.TemporaryDirectory() as place:
+            for result in ranks.run(scalars_restored, 2, strategies=["ddp", *SHARDED], place=place):
+                self.assertTrue(all(all(equal) for equal in result.values()), result)
 
 
 @unittest.skipIf(MISSING, MISSING)

@@ -16,7 +16,8 @@ def faults(root):
         said = number(root, path, pattern)
         if said != sdk:
             found.append(f"{path}: the newest number is {said}, but HEDDLE_SDK_NUMBER is {sdk}")
-    files = [*root.glob("*/**/CMakeLists.txt"), *root.glob("docs/**/*.md"), *root.glob("sdk/**/*.md")]
+    builds = [file for file in tree.scripts(root) if file.name == "CMakeLists.txt"]
+    files = [*builds, *root.glob("docs/**/*.md"), *root.glob("sdk/**/*.md")]
     for file in files:
         for asked in re.findall(r"find_package\(HeddleSdk ([\d.]+) REQUIRED", file.read_text()):
             if asked.rstrip(")") != str(sdk):

@@ -400,7 +400,6 @@ class Search {
       return;
     }
     PlannedLayout& planned = tried.planned;
-    if (!planned.layout.precision.empty()) planned.cost.mfu *= machine_.peak(dtype_) / machine_.peak_8;
     planned.fits = fits(planned.cost);
     candidates.learn(tried.candidate, planned.cost.time.seconds, planned.cost.peak);
     if (!planned.fits)

@@ -290,6 +290,34 @@ TEST(HostForward, PassesATensorThroughUnits) {
   expect_plain({one(handed_on), one(handed_on), one(in_order)});
 }
 
+// T5 with checkpointing makes the position bias a leaf.
+TEST(HostForward, PassesALeafThroughUnits) {
+  const auto handed_on = [](HostModel& model, at::Tensor x) {
+    const at::Tensor bias = wave({3, kWidth}, 2.0).set_requires_grad(true);
+    for (const size_t unit : {kA, kB, kC, kD}) {
+      model.before(unit);
+      x = (at::linear(x + bias, model.weight(unit)) + x).tanh();
+      if (model.stage() != nullptr) model.stage()->after(unit, {x, bias});
+    }
+    return x;
+  };
+  expect_plain({one(handed_on), one(handed_on), one(in_order)});
+}
+
+// The operation replaces the node of the view that the unit has returned.
+TEST(HostForward, RunsAUnitWhoseOutputChangesInPlace) {
+  const auto changed = [](HostModel& model, at::Tensor x) {
+    for (const size_t unit : {kA, kB, kC, kD}) {
+      model.before(unit);
+      x = (at::linear(x, model.weight(unit)) + x).view({3, kWidth});
+      model.after(unit, x);
+      x.mul_(0.5);
+    }
+    return x.tanh();
+  };
+  expect_plain({one(changed), one(changed), one(in_order)});
+}
+
 TEST(HostForward, RunsTiedUnits) {
   Shape shape;
   shape.tied = true;
