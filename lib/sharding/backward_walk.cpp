@@ -10,6 +10,7 @@
 #include <limits>
 #include <utility>
 
+#include "heddle/base/error.h"
 #include "heddle/parallel/after_gradient.h"
 
 namespace heddle {
@@ -52,7 +53,8 @@ void BackwardWalk::add(const at::Tensor& leaf, size_t bucket, int units) {
   accumulators_.push_back(torch::autograd::impl::grad_accumulator(leaf));
   bucket_of_.emplace(accumulators_.back().get(), bucket);
   if (units > 1) return;
-  accumulators_.back()->add_post_hook(std::make_unique<AfterGradient>([this, bucket] { arrive(bucket); }));
+  accumulators_.back()->add_post_hook(std::make_unique<AfterGradient>(
+      [this, bucket, last = uint16_t{0}]() mutable { arrive(bucket, last); }));
 }
 
 bool BackwardWalk::watch(size_t unit, const Tensors& outputs, WeightGradients* queue) {
@@ -153,10 +155,22 @@ void BackwardWalk::end(WeightGradients* queue) {
   stops_.ended(queue);
 }
 
-// In the first half of a split backward nothing is complete.
-void BackwardWalk::arrive(size_t bucket) {
-  if (buckets_[bucket].shared || (running_ ? split_ : !draining_)) return;
-  if (++buckets_[bucket].arrived == buckets_[bucket].parameters) stops_.complete(bucket);
+// `last`: the number of the backward in which this parameter's gradient arrived last. In the first half of a
+// split backward nothing is complete.
+void BackwardWalk::arrive(size_t bucket, uint16_t& last) {
+  Bucket& one = buckets_[bucket];
+  if (one.shared || (running_ ? split_ : !draining_)) return;
+  if (std::exchange(last, one.backward) != one.backward) {
+    if (++one.arrived == one.parameters) stops_.complete(bucket);
+    return;
+  }
+  // The gradient arrives in parts, from nested backwards that recompute parts of a unit.
+  if (one.arrived == one.parameters)
+    throw Error(ErrorCode::input, "backward",
+                "a parameter got a gradient after the gradients of its unit were reduced, because "
+                "parts of the unit are recomputed in backwards of their own",
+                "checkpoint whole units, or parts of them with use_reentrant=False");
+  one.shared = true;
 }
 
 // All others have their gradients already.
@@ -179,7 +193,10 @@ void BackwardWalk::end_drain() {
 }
 
 void BackwardWalk::forget_arrivals() {
-  for (Bucket& bucket : buckets_) bucket.arrived = 0;
+  for (Bucket& bucket : buckets_) {
+    bucket.arrived = 0;
+    ++bucket.backward;
+  }
 }
 
 }  // namespace heddle

@@ -32,22 +32,14 @@ void ShardedStage::HostForward::agree(std::vector<char>& flags) const {
   std::copy_n(any.const_data_ptr<float>(), flags.size(), flags.begin());
 }
 
-Tensors ShardedStage::HostForward::computed(size_t unit, const Tensors& outputs) {
-  const auto is_computed = [&](const at::Tensor& tensor) {
-    return tensor.grad_fn() && tensor.grad_fn()->sequence_nr() >= began[unit];
-  };
-  const auto is_new = [&](const at::Tensor& leaf) {
-    for (const auto& known : leaves)
-      if (known.lock().get() == leaf.unsafeGetTensorImpl()) return false;
-    leaves.emplace_back(leaf.getIntrusivePtr());
-    return true;
-  };
+Tensors ShardedStage::HostForward::computed(size_t unit, const Tensors& outputs) const {
   Tensors out;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (tensor.grad_fn() && tensor.grad_fn()->sequence_nr() >= began[unit]) out.push_back(tensor);
+  };
   for (const at::Tensor& output : outputs) {
-    if (output.grad_fn() ? is_computed(output) : output.requires_grad() && is_new(output))
-      out.push_back(output);
-    if (!output.is_view()) continue;
-    if (at::Tensor base(output._base()); is_computed(base)) out.push_back(std::move(base));
+    add(output);
+    if (output.is_view()) add(at::Tensor(output._base()));
   }
   return out;
 }
@@ -87,7 +79,6 @@ void ShardedStage::begin_forward(const Batch& batch) {
     host.around.assign(host.units, 0);
   }
   if (!host.training) return;
-  if (host.pending == 0) host.leaves.clear();
   ++host.pending;
   walk_.new_forward();
 }
@@ -178,9 +169,18 @@ void ShardedStage::surround(size_t unit) {
     Turn& turn = model_.turns[i];
     if (turn.index != unit) continue;
     turn.around = true;
-    for (const Model::Use& use : turn.uses) use.bucket->around_ = true;
+    for (const Model::Use& use : turn.uses) {
+      use.bucket->around_ = true;
+      share_gradients(*use.bucket);
+    }
     walk_.expect(i, false);
   }
+}
+
+// Has the gradients of a bucket reduced at the end of the backward: they may arrive in parts.
+void ShardedStage::share_gradients(const Bucket& bucket) {
+  const auto found = std::find(trained_.begin(), trained_.end(), bucket.gradients());
+  if (found != trained_.end()) walk_.share(static_cast<size_t>(found - trained_.begin()));
 }
 
 void ShardedStage::close_turn() {
@@ -276,9 +276,7 @@ void ShardedStage::arrange_turns() {
   passed_ = model_.turns.size();
   walk_.renumber(std::move(places), model_.turns.size());
   for (const auto& bucket : model_.buckets)
-    if (bucket->gradients() != nullptr && bucket->users_ > 1)
-      walk_.share(static_cast<size_t>(std::find(trained_.begin(), trained_.end(), bucket->gradients()) -
-                                      trained_.begin()));
+    if (bucket->users_ > 1) share_gradients(*bucket);
 }
 
 void ShardedStage::abandon_forward() noexcept {

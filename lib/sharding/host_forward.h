@@ -1,8 +1,6 @@
 // Forwards that a host drives: the order of units that the ranks agree on, and the forward under way.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,9 +19,9 @@ struct ShardedStage::HostForward {
   // Sets each flag that is set on any rank. A collective.
   void agree(std::vector<char>& flags) const;
   // Returns the outputs that the unit computed, and the bases of those that are views: an operation in place
-  // on a view replaces its node in the graph, but not that of the base. An output that the unit passes
-  // through belongs to the unit that computed it: its gradient arrives after the backward of this one.
-  Tensors computed(size_t unit, const Tensors& outputs);
+  // on a view replaces its node in the graph, but not that of the base. Skips leaves, and outputs that the
+  // unit passes through: their gradients arrive after the backward of this unit.
+  Tensors computed(size_t unit, const Tensors& outputs) const;
   // The units of all turns: those of `sequence`, and behind its predecessor in the list each unit that no
   // rank ran. places[i]: the turn of sequence[i].
   std::vector<size_t> order(std::vector<size_t>& places) const;
@@ -36,9 +34,6 @@ struct ShardedStage::HostForward {
   std::vector<size_t> sequence;        // the units of the first forward so far
   std::vector<char> around, backward;  // of each unit: it runs others inside; its outputs require gradients
 
-  // Outputs without a node, which no operation computed: T5's position bias. The first unit that returns one
-  // is the one that made it.
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> leaves;
   std::vector<uint64_t> began;  // of each unit: autograd's number of the next node when the unit last began
 
   // The forward under way.

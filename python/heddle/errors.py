@@ -77,4 +77,4 @@ def in_terms_of_python(error: Error) -> Error:
         return error
     return Error("usage", "heddle.fully_shard", error.message[found:], "run the same calls on every rank, in the same "
                  "order: look for a forward, a backward, an evaluation or a save that only some ranks run, as within "
-                 "'if rank == 0'")
+                 "'if rank == 0', or a unit that only some ranks run within torch.utils.checkpoint")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from typing import Any, Callable, Iterable
 
@@ -12,7 +13,8 @@ from torch.optim.optimizer import (_foreach_supported_types, register_optimizer_
 from .errors import Error, error_in_text, in_terms_of_python
 from .released import Released, ShardParameter
 
-_watched: "weakref.WeakSet[Any]" = weakref.WeakSet()  # Sharded objects
+_sharded: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()  # Sharded objects by number
+_numbers = itertools.count()
 _models_of: "weakref.WeakKeyDictionary[Any, tuple[int, list[Any]]]" = weakref.WeakKeyDictionary()
 _installed = False
 _accumulating: bool | None = None  # whether the backward under way sets gradients of parameters; None: no backward
@@ -30,9 +32,14 @@ _NOT_ELEMENTWISE_PACKAGES = {"apollo_torch", "galore_torch", "lomo_optim"}
 
 def watch(sharded: Any) -> None:
     """Reports steps of optimizers to this model from now on."""
-    _watched.add(sharded)
+    _sharded[next(_numbers)] = sharded
     _models_of.clear()
     _install()
+
+
+def _watched() -> list[Any]:
+    """Returns the Sharded objects in the order of fully_shard, which is the same on every rank."""
+    return [one for _, one in sorted(_sharded.items())]
 
 
 def _install() -> None:
@@ -81,8 +88,8 @@ def _refuse_ddp(original: Any, ddp: Any, module: Any, *args: Any, **kwargs: Any)
 
 def check_free(model: torch.nn.Module) -> None:
     """Raises heddle.Error if a parameter of the model already belongs to a model under heddle.fully_shard."""
-    taken = {id(parameter): name for one in _watched for unit in one.units for name, parameter in unit.parameters.items()}
-    taken.update({id(shard.tensor): shard.name for one in _watched for shard in one.shards})
+    taken = {id(parameter): name for one in _watched() for unit in one.units for name, parameter in unit.parameters.items()}
+    taken.update({id(shard.tensor): shard.name for one in _watched() for shard in one.shards})
     for name, parameter in torch.nn.Module.named_parameters(model):
         if id(parameter) in taken:
             raise Error("usage", name, f"this parameter is '{taken[id(parameter)]}' of a model under heddle.fully_shard",
@@ -107,7 +114,7 @@ def _translate_backward() -> None:
             return run(tensors, *args, **kwargs)
         except RuntimeError as error:
             found = error_in_text(str(error))
-            if found is None and "storage of size 0" in str(error) and any(any(one._freed) for one in _watched):
+            if found is None and "storage of size 0" in str(error) and any(any(one._freed) for one in _watched()):
                 found = Error("not_built", "backward", "it needs values of a parameter that its unit has released: it runs "
                               "within the forward, or a unit has passed on a tensor other than in its return value",
                               "run the backward after the forward, return the tensor in a tuple, list, dict or data class, or "
@@ -147,7 +154,7 @@ def _models(optimizer: Any) -> list[Any]:
                         "which this rank updates only a shard",
                         "create the optimizer after fully_shard, from the model's own parameters() or named_parameters(), and "
                         "not from those of a part of it: select parameters of the model by their names")
-    models = [one for one in _watched if any(id(shard.tensor) in ids for shard in one.shards)]
+    models = [one for one in _watched() if any(id(shard.tensor) in ids for shard in one.shards)]
     _check_elementwise(optimizer, models)
     _models_of[optimizer] = (len(parameters), models)
     return models
@@ -189,7 +196,7 @@ def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 def _zero_grad(original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
     original(optimizer, *args, **kwargs)
-    if any(one.unreduced for one in _watched):
+    if any(one.unreduced for one in _watched()):
         for model in _models(optimizer):
             model.gradients_reset()
 
@@ -217,9 +224,9 @@ def _clip(original: Any, parameters: Any, *args: Any, **kwargs: Any) -> None:
             raise Error("usage", each._heddle_name, "gradients of a parameter of a model under heddle.fully_shard cannot be "
                         "clipped, because they are those of this rank's shard",
                         "clip all parameters of the model together: heddle.clip_grad_norm_(model, max_norm)")
-    if any(one.unreduced for one in _watched):
+    if any(one.unreduced for one in _watched()):
         ids = {id(each) for each in parameters}
-        for one in _watched:
+        for one in _watched():
             if any(id(shard.tensor) in ids for shard in one.shards):
                 one.check_reduced("clip_grad_norm_")
     original(parameters, *args, **kwargs)
@@ -231,7 +238,7 @@ def _norm_of(original: Any, tensors: Any, norm_type: float = 2.0, error_if_nonfi
     gradients = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
     ids = {id(each) for each in gradients}
     models = []
-    for one in _watched:
+    for one in _watched():
         own = [shard.tensor.grad for shard in one.shards if shard.tensor.grad is not None]
         among = sum(id(each) in ids for each in own)
         if among == 0:

@@ -296,10 +296,11 @@ class _Checkpoint:
     def _check_model(self) -> None:
         """Checks the names and shapes of the parameters. The checkpoint may have a tied parameter under several names."""
         where, saved = self._file("model/manifest.json"), self._model.shapes
-        lacking = sorted({shard.name for shard in self._one.shards} - saved.keys())
+        shards = [shard for shard in self._one.shards if 0 not in shard.shape]  # empty parameters are not saved
+        lacking = sorted({shard.name for shard in shards} - saved.keys())
         if lacking:
             raise Error("input", where, f"the checkpoint lacks {_listed('parameter', lacking)} of the model", _REBUILD)
-        for shard in self._one.shards:
+        for shard in shards:
             if saved[shard.name] != list(shard.shape):
                 raise Error("input", where, f"the parameter '{shard.name}' has the shape {saved[shard.name]}, but that of "
                             f"the model has {list(shard.shape)}", _REBUILD)

@@ -54,12 +54,25 @@ if not MISSING:
         def forward(self, x):
             return Made(super().forward(x))
 
+    class Recomputing(nn.Module):
+        """Recomputes a part of itself in nested backwards. The part's gradients arrive several times."""
+        def __init__(self):
+            super().__init__()
+            self.part, self.rest = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x, times, first):
+            x = self.rest(first(x))
+            for _ in range(times):
+                x = checkpoint(self.part, x, use_reentrant=True)
+            return x
+
     class Net(nn.Module):
         def __init__(self, run):
             super().__init__()
             self.blocks = nn.ModuleList(Block() for _ in range(4))
             self.outer, self.scale, self.norm = Outer(), nn.Parameter(torch.ones(())), nn.LayerNorm(WIDTH)
-            self.viewing, self.wrapping = Viewing(), Wrapping()
+            self.viewing, self.wrapping, self.own = Viewing(), Wrapping(), nn.Linear(WIDTH, WIDTH)
+            self.recomputing = Recomputing()
             self.biased = nn.ModuleList(Biased() for _ in range(2))
             self.run = run
 
@@ -110,8 +123,7 @@ def changed_in_place(net, x, rank, step):
     return net.blocks[1](x)
 
 
-def leaf_handed_on(net, x, rank, step):
-    bias = None
+def leaf_handed_on(net, x, rank, step, bias=None):
     for layer in net.biased:
         x, bias = checkpoint(layer, x, bias, use_reentrant=False)
     return x
@@ -133,6 +145,10 @@ FORWARDS = {
     "output changed in place": changed_in_place,
     "last output changed in place": lambda net, x, rank, step: net.viewing(net.blocks[0](x)).mul_(2),
     "leaf handed on": leaf_handed_on,
+    "leaf of the root handed on": lambda net, x, *rest: leaf_handed_on(net, x, *rest, torch.ones_like(x).requires_grad_()),
+    "part of a unit recomputed": lambda net, x, rank, step: net.recomputing(net.blocks[0](x), 2, lambda y: y),
+    "part of a unit also recomputed": lambda net, x, rank, step: net.recomputing(net.blocks[0](x), 1, net.recomputing.part),
+    "root recomputed in part": lambda net, x, rank, step: net.blocks[0](checkpoint(net.own, net.own(x), use_reentrant=True)),
     "own object": lambda net, x, rank, step: net.blocks[1](net.wrapping(net.blocks[0](x)).value),
 }
 # Loops that reset gradients between forward and backward, or never.
@@ -142,7 +158,7 @@ LOOPS = (*KEPT, "two forwards and one backward", "three microbatches", "accumula
 
 
 def units(path, module):
-    return isinstance(module, Block) or isinstance(module, Outer)
+    return isinstance(module, (Block, Outer, Recomputing))
 
 
 def prepare(net, name):
@@ -307,9 +323,13 @@ class DefaultUnitsTest(unittest.TestCase):
 
 @unittest.skipIf(MISSING, MISSING)
 class ForwardsTest(unittest.TestCase):
-    # Refused: a backward that gathers the units again, and a second backward after the gradients of the step were reduced.
+    # Refused: a backward that gathers the units again, a second backward after the gradients of the step were reduced, and
+    # under ddp, as in PyTorch, parameters whose gradients arrive in parts.
     REFUSED = {("fsdp2", "gradient penalty"): "create_graph=True", ("megatron_fsdp", "gradient penalty"): "create_graph=True",
                ("megatron", "gradient penalty"): "create_graph=True",
+               **{("ddp", name): "static_graph: true" for name in FORWARDS if "recomputed" in name},
+               **{(strategy, "part of a unit also recomputed"): "parts of them with use_reentrant=False"
+                  for strategy in ("fsdp2", "megatron_fsdp")},
                **{(strategy, "a second backward"): "no_sync()" for strategy in STRATEGIES if strategy != "single"}}
 
     def test_gradients(self):

@@ -213,12 +213,14 @@ def edited(strategies):
 
 
 def overflowed(strategies):
-    """Returns the scale, and whether a shard has changed, after an Inf in a gradient of one rank."""
+    """Returns the scale, and whether a shard has changed, after an Inf in a gradient of one rank. The optimizer has the
+    parameters of three models."""
     rank, results = heddle.init().rank, []
     for strategy in strategies:
-        model, _ = trained(STRATEGIES[strategy][1], rank)
+        models = torch.nn.ModuleList(trained(STRATEGIES[strategy][1], rank)[0] for _ in range(3))
+        model = models[1]
         scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD([shard for each in models for shard in each.parameters()], lr=0.1)
         scaler.scale(torch.zeros(()))
         if rank == 1:
             next(each.grad for each in model.parameters() if each.grad is not None and each.numel()).view(-1)[0] = torch.inf

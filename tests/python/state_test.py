@@ -151,7 +151,8 @@ def on_meta_with_other_names(strategies, place):
 
 
 def scalars_restored(strategies, place):
-    """Returns whether a model with a parameter of no dims has the saved values after a load. One rank may have the scalar."""
+    """Returns whether a model with scalars, which one rank may have, and with an empty parameter has the saved values after a
+    load."""
     results = {}
     for strategy in strategies:
         def made():
@@ -159,6 +160,7 @@ def scalars_restored(strategies, place):
             model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.PReLU(), torch.nn.Linear(8, 1))
             model[1].weight = torch.nn.Parameter(torch.tensor(0.5))
             model.register_parameter("scale", torch.nn.Parameter(torch.tensor(2.0)))
+            model.register_parameter("empty", torch.nn.Parameter(torch.zeros(0, 4)))
             heddle.fully_shard(model, **STRATEGIES[strategy][1])
             return model, torch.optim.AdamW(model.parameters(), lr=0.1)
         model, optimizer = made()
@@ -506,7 +508,7 @@ class CheckpointTest(unittest.TestCase):
                         self.assertEqual(ours, theirs)
                         self.assertEqual(warned, 1 if "Mixtral" in case else 0)
 
-    def test_restores_parameters_of_no_dims(self):
+    def test_restores_scalars_and_empty_parameters(self):
         with tempfile.TemporaryDirectory() as place:
             for result in ranks.run(scalars_restored, 2, strategies=["ddp", *SHARDED], place=place):
                 self.assertTrue(all(all(equal) for equal in result.values()), result)

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -98,6 +99,7 @@ class BackwardWalk {
   struct Bucket {
     int parameters = 0, arrived = 0;
     bool shared = false;
+    uint16_t backward = 1;  // number of the backward, modulo 2^16
   };
   void reach_forward(size_t forward);
   void reach(size_t unit, bool renumbered);
@@ -105,7 +107,7 @@ class BackwardWalk {
   bool pass_forward(bool another);
   void end(WeightGradients* queue);
   void approach_rest();
-  void arrive(size_t bucket);
+  void arrive(size_t bucket, uint16_t& last);
   void begin_drain(const WeightGradients::Accumulators& leaves);
   void end_drain();
   void forget_arrivals();

@@ -130,6 +130,7 @@ class ShardedStage : public ParallelStage, protected BackwardWalk::Stops {
   void free_unshared(const Turn& turn);
   void open_turn(size_t unit, size_t turn);
   void surround(size_t unit);
+  void share_gradients(const Bucket& bucket);
   void close_turn();
   void enter_turn(size_t turn);
   void leave_turn(size_t turn);
