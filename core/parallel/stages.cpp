@@ -66,8 +66,7 @@ using Versions = std::array<int64_t, kBatchMembers.size()>;
 
 constexpr const char* kBatchForm =
     "tokens, labels, positions and draws are int64 [batch, sequence], padding is bool [batch, sequence], "
-    "documents is "
-    "int32 [documents + 1]";
+    "documents is int32 [documents + 1]";
 
 // The rules of batch.h: dtypes, equal sizes, ascending documents.
 void check_members(const Batch& batch, const std::function<void(std::string, std::string)>& refuse) {

@@ -177,7 +177,7 @@ void ShardedStage::surround(size_t unit) {
   }
 }
 
-// Has the gradients of a bucket reduced at the end of the backward: they may arrive in parts.
+// Defers the reduction of a bucket's gradients to the end of the backward, because they may arrive in parts.
 void ShardedStage::share_gradients(const Bucket& bucket) {
   const auto found = std::find(trained_.begin(), trained_.end(), bucket.gradients());
   if (found != trained_.end()) walk_.share(static_cast<size_t>(found - trained_.begin()));
