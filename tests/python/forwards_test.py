@@ -1,4 +1,5 @@
 """Unusual forwards and training loops: gradients compared with plain PyTorch after each of three steps."""
+import copy
 import os
 import unittest
 
@@ -300,6 +301,39 @@ def tree():
     return Tree()
 
 
+def odd_parts(strategies):
+    """Returns differences of gradients of a model with a frozen table of large integers, a buffer that is not contiguous, an
+    input of one element and a method `generate` of its own."""
+    from architectures_test import worst
+
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(Block() for _ in range(2))
+            self.time = nn.Linear(1, WIDTH)
+            self.table = nn.Parameter(torch.arange(WIDTH) + (1 << 24) + 1, requires_grad=False)
+            self.register_buffer("mixing", torch.eye(WIDTH)[:, ::2].t())
+
+        def generate(self, x):
+            return self.blocks[0](x)
+
+        def forward(self, x):
+            x = self.generate(x + self.time(torch.ones(1, 1))) + (self.table % 7)
+            return self.blocks[1](x @ self.mixing.t() @ self.mixing)
+
+    world, results = heddle.init(), {}
+    for strategy in strategies:
+        torch.manual_seed(4)
+        mine = Odd()
+        plain = copy.deepcopy(mine)
+        heddle.fully_shard(mine, **STRATEGIES[strategy][1])
+        for rank in range(world.size):
+            (plain(inputs(0, rank)).pow(2).mean() / world.size).backward()
+        mine(inputs(0, world.rank)).pow(2).mean().backward()
+        results[strategy] = worst(mine, plain, world.size)
+    return results
+
+
 def gradients_of_tree(strategy):
     from architectures_test import worst
 
@@ -319,6 +353,15 @@ class DefaultUnitsTest(unittest.TestCase):
             for names, (parameter, difference) in ranks.run(gradients_of_tree, 2, strategy=strategy):
                 self.assertEqual(names, ["", "words", "attention", "layers.0.0", "layers.0.1", "layers.1.a", "layers.3"])
                 self.assertLess(difference, 1e-5, parameter)
+
+
+@unittest.skipIf(MISSING, MISSING)
+class OddPartsTest(unittest.TestCase):
+    def test_gradients(self):
+        for result in ranks.run(odd_parts, 2, strategies=["ddp", "fsdp2", "megatron_fsdp", "megatron"]):
+            for strategy, (parameter, difference) in result.items():
+                with self.subTest(strategy):
+                    self.assertLess(difference, 1e-5, parameter)
 
 
 @unittest.skipIf(MISSING, MISSING)
