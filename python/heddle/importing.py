@@ -50,9 +50,14 @@ def _split(reader: Any) -> tuple[dict[str, str], dict[str, str], list[str]]:
     names = {key.split(".", 1)[1] for key in states}
     tensors = [key for key, about in known.items() if hasattr(about, "size") and key not in states.values()]
     tensors = [key for key in tensors if ".param_groups." not in f".{key}"]
-    model = {own: key for key in tensors if (own := _name_with_state(key, names)) is not None}
-    for key in set(tensors) - set(model.values()):  # frozen parameters and buffers, or a checkpoint without optimizer
-        model[str(paths[key][-1]) if key in paths else key] = key
+    model: dict[str, str] = {}
+    for key in tensors:
+        # The last part of the path is a name of the model's state_dict(), whatever the entries above are called.
+        own = _name_with_state(key, names) or (str(paths[key][-1]) if key in paths else key)
+        if own in model:
+            raise Error("input", own, f"the checkpoint has this tensor twice, as '{model[own]}' and '{key}'",
+                        "save a checkpoint with one model")
+        model[own] = key
     counters = [key for key in known if _COUNTERS.match(key) and key not in states.values() and key not in model.values()]
     return model, states, counters
 

@@ -28,12 +28,14 @@ class Pipeline:
         for given in [batches] if isinstance(batches, Mapping) else batches:
             batch = self._batch()
             for name, value in given.items():
+                if value is None:
+                    continue
                 if name not in _TENSORS or not isinstance(value, torch.Tensor):
                     raise Error("usage", name, f"a batch cannot have this {type(value).__name__}",
                                 "pass a mapping with the tensors tokens and labels, and positions, documents, padding or "
                                 "extra if the pieces read them")
                 setattr(batch, name, value)
-            if "labels" not in given:
+            if given.get("labels") is None:
                 raise Error("usage", "labels", "the batch has none, so its tokens with a loss cannot be counted",
                             "pass labels, int64 [batch, sequence], with -100 for tokens without a loss")
             out.append(batch)

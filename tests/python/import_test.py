@@ -73,6 +73,30 @@ def resume_in(place, strategies):
     return results
 
 
+def imported_without_optimizer(place):
+    """Imports a model whose names begin like the entry of the saved dict, flat and nested. Returns whether the loaded values
+    are the saved ones, and the error of a checkpoint with two models."""
+    import torch.distributed.checkpoint as dcp
+
+    def made():
+        torch.manual_seed(1)
+        return torch.nn.ModuleDict({"model": torch.nn.Linear(4, 4), "head": torch.nn.Linear(4, 2)})
+    plain, equal = made(), []
+    state = {key: value.detach() * 2 for key, value in plain.state_dict().items()}
+    for name, saved in {"flat": state, "nested": {"model": state}, "two": {"model": state, "average": state}}.items():
+        dcp.save(saved, checkpoint_id=os.path.join(place, name), no_dist=True)
+    for name in ("flat", "nested"):
+        heddle.import_checkpoint(os.path.join(place, name), os.path.join(place, name + "-out"))
+        model = heddle.fully_shard(made(), **STRATEGIES["single"][1])
+        heddle.load(os.path.join(place, name + "-out"), model)
+        equal += [torch.equal(value, state[key]) for key, value in heddle.full_state_dict(model).items()]
+    try:
+        heddle.import_checkpoint(os.path.join(place, "two"), os.path.join(place, "two-out"))
+        return equal, "nothing"
+    except heddle.Error as error:
+        return equal, str(error)
+
+
 @unittest.skipIf(MISSING, MISSING)
 class ImportTest(unittest.TestCase):
     def test_resumes_from_fsdp2(self):
@@ -88,6 +112,12 @@ class ImportTest(unittest.TestCase):
                     self.assertEqual(len(losses), 3)
                     for one, other in zip(losses, theirs[rank][3:]):
                         self.assertAlmostEqual(one, other, delta=2e-5)
+
+    def test_finds_names_without_an_optimizer(self):
+        with tempfile.TemporaryDirectory() as place:
+            equal, told = ranks.run(imported_without_optimizer, 1, place=place)[0]
+        self.assertEqual(equal, [True] * 8)
+        self.assertIn("the checkpoint has this tensor twice", told)
 
     def test_refuses_another_directory(self):
         with tempfile.TemporaryDirectory() as place, self.assertRaises(heddle.Error) as caught:
